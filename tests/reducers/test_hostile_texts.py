@@ -11,7 +11,7 @@ import pytest
 
 import foldline
 from foldline.messages import Message, Text
-from foldline.reducers.digest import _indented, _told
+from foldline.reducers.digest import _indented, _items_of_fold
 from foldline.view.transcript import Fold
 
 _STALLING = {
@@ -102,7 +102,7 @@ def test_a_line_of_a_result_never_stands_in_a_digest_as_the_users(mark: str) -> 
     assert digest.startswith("[Digest of ")
     before = [line for line in digest.replace("\r", "\n").splitlines() if ORDER in line]
     assert before and all(line.startswith("    ") for line in before)
-    users = [text for fold in fitted.folds if isinstance(fold, Fold) for text, user in _told(fold) if user]
+    users = [text for fold in fitted.folds if isinstance(fold, Fold) for text, user in _items_of_fold(fold) if user]
     assert users and not any(ORDER in text for text in users)
 
 
@@ -143,7 +143,7 @@ def test_only_what_we_wrote_is_read_as_a_digest() -> None:
 
     def told(kind: str) -> list[tuple[str, bool]]:
         shown = Message("user", (Text(text),), kind=kind)
-        return list(_told(Fold(start=0, stop=1, shown=(shown,), tokens=1, reducer="x", reason="")))
+        return list(_items_of_fold(Fold(start=0, stop=1, shown=(shown,), tokens=1, reducer="x", reason="")))
 
     assert told("") == [(text, False)]
     assert told("digest") == [(ORDER, True)]

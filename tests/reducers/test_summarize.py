@@ -27,15 +27,8 @@ from foldline.engine.fit import check
 from foldline.errors import SummaryError
 from foldline.reducers.acceptance import refusal
 from foldline.reducers.base import Ask
-from foldline.reducers.drop import DropGroups, HistoryBudget
-from foldline.reducers.summarize import (
-    ACKNOWLEDGEMENT,
-    CHECKPOINT,
-    SUMMARY_PREFIX,
-    Summarize,
-    SumUp,
-    plain,
-)
+from foldline.reducers.drop import DropGroups, HistoryBudget, SumUp
+from foldline.reducers.summarize import ACKNOWLEDGEMENT, CHECKPOINT, SUMMARY_PREFIX, Summarize, plain
 from foldline.testing import session
 from foldline.tokens import ESTIMATE
 from foldline.view.budget import Reserve

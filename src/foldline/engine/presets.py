@@ -16,12 +16,12 @@ from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
 from foldline.reducers.base import Reducer
 from foldline.reducers.dedupe import Dedupe
 from foldline.reducers.digest import Digest, FallbackDigest
-from foldline.reducers.drop import DropGroups, HistoryBudget, SlidingWindow
+from foldline.reducers.drop import DropGroups, HistoryBudget, SlidingWindow, SumUp
 from foldline.reducers.images import OldImages
 from foldline.reducers.mask import IMPORTANT_FILES, Describe, Mask, ShortenOld, viewed
 from foldline.reducers.result_share import TurnShare
 from foldline.reducers.spill import Spill
-from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize, SumUp
+from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
 from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ShortenNew
 from foldline.view.budget import Reserve, Trigger
 

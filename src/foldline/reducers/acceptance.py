@@ -1,7 +1,7 @@
-"""What passes for a summary: words about what happened, and nothing else.
+"""Accepts or rejects the reply of a summariser: a summary is words about what happened, and nothing else.
 
 A model that reasons may be cut off while it thinks, one that works with tools may write a call, and servers put a
-placeholder where nothing came. What stands in place of hundreds of messages must not be any of these.
+placeholder in an empty reply. None of these may replace hundreds of messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REFUSALS: Final = (
 
 
 def accepted(text: str) -> str:
-    """The summary in a reply, without thinking before it. Raises SummaryError where there is none. O(size)."""
+    """The summary in a reply, without the thinking before it. Raises SummaryError if there is none. O(size)."""
     out = _without_thinking(text.strip())
     if not out:
         raise SummaryError("the summary is empty" if not text.strip() else "the reply is thinking, and no summary")
@@ -61,7 +61,7 @@ _CLOSES: Final = re.compile(
     rf"(?:[<\u25c1]\|?\s*(?:/\s*(?:[a-z]{{1,20}}:)?|end_of_|end_){_THOUGHT}\s*\|?[>\u25b7]|\[/THINK(?:ING)?\]|<unused95>)",
     re.IGNORECASE,
 )
-# The end of thinking whose beginning the chat template had put into the prompt (DeepSeek R1).
+# The end of thinking that the chat template had opened in the prompt (DeepSeek R1).
 _BARE_CLOSE: Final = re.compile(rf"(?<![`'\"\w])(?:{_CLOSES.pattern})[ \t]*(?:\n|\Z)", re.IGNORECASE)
 # OpenAI, "harmony response format": thinking in the channel "analysis", the answer in "final"; without its special
 # tokens the names run into the texts.
@@ -73,7 +73,7 @@ _HARMONY_BARE_FINAL: Final = "assistantfinal"
 
 
 def _without_thinking(text: str) -> str:
-    """What follows the thinking that a text begins with; "" where it is thinking to its end."""
+    """A text without its leading thinking; "" when it is nothing else."""
     if _HARMONY.match(text) or _HARMONY_FINAL.match(text):
         *_, rest = _HARMONY_FINAL.split(text)
         text = _HARMONY_END.sub("", rest) if _HARMONY_FINAL.search(text) else ""
@@ -82,6 +82,7 @@ def _without_thinking(text: str) -> str:
     while opened := _OPENS.match(text):
         closed = _CLOSES.search(text, opened.end())
         text = "" if closed is None else text[closed.end() :]
+    # Not inside a code block: a summary of work on chat templates may quote such a tag.
     bare = _BARE_CLOSE.search(text)
     if bare is not None and text[: bare.start()].count("```") % 2 == 0:
         text = text[bare.end() :]
@@ -109,12 +110,12 @@ _CALL_KEYS: Final = ("tool_calls", "tool_call", "function_call")
 _NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "params", "input", "args", "action_input", "tool_input")
 _FENCE: Final = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?```", re.DOTALL)
-# What stands before a call written as text is a summary when it has so many letters: about 35 words.
+# Text before a call is a summary if it has this many letters, about 35 words.
 ENOUGH_LETTERS: Final = 200
 
 
 def _without_calls(text: str) -> str:
-    """What a text says before a call written as text; a call with little before it is no summary (SummaryError)."""
+    """The text before a call written as text. Raises SummaryError if little stands before the call."""
     fenced = _FENCE.fullmatch(text)
     inner = (fenced[1] if fenced else text).strip()
     if _is_call(inner):
@@ -151,7 +152,7 @@ def _call_in(value: Any) -> bool:
 # --- words ------------------------------------------------------------------------------------------------------------
 
 _MARKUP: Final = re.compile(r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]")
-# One word that is no summary of anything, whatever stands around it.
+# Words that are no summary of anything when they stand alone.
 _PLACEHOLDERS: Final = frozenset(
     "null none nil na n/a nan undefined empty void blank nothing ok okay done sure yes no true false todo tbd "
     "assistant continue understood acknowledged vide leer vacío пусто нет".split()
@@ -160,7 +161,7 @@ _PLACEHOLDER: Final = re.compile(
     r"(?:no|an?|the|empty|missing|without)(?: [a-z]+)? (?:contents?|text|response|reply|answer|summary|output|message|"
     r"string|checkpoint|data|result)(?: (?:provided|available|generated|returned|found|given|here))?"
 )
-# What a model says before it writes a summary, and nothing after it.
+# The announcement of a summary, without the summary.
 _PROMISE: Final = re.compile(
     r"(?:(?:got it|sure|okay|ok|certainly|of course|understood|alright|absolutely)\W{1,3})?(?:i(?:'ll| will|'m going to"
     r"| am going to| can)|let me) (?:\w{1,12} )?(?:summari[sz]e|compact|condense|write|create|provide|prepare)\b"

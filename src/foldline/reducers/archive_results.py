@@ -1,4 +1,4 @@
-"""More tool results than a number: the oldest leave, one digest stands for them."""
+"""Keeps a fixed number of tool results: one digest replaces the oldest."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class ArchiveResults:
 
     `strategy` "llm" asks for the digest (input at most 12,000 characters, output at most 1,200), "heuristic" makes it
     from heads and tails (at most 800), "off" does nothing. With "llm" it works in batches, so that not every call costs
-    a model call and a prefix break, and leaves runs below `least_tokens` to the heuristic. The digest is for the agent
-    only; a user goes on seeing the results (`view.history()`). Numbers: the checkpoint system.
+    a model call and a changed prefix, and leaves runs below `least_tokens` to the heuristic. The digest is for the
+    agent only; a user still sees the results (`view.history()`). Numbers: the checkpoint system.
     """
 
     cutoff: int = 10
@@ -57,6 +57,7 @@ class ArchiveResults:
         if excess <= 0:
             return
         if self.strategy == "llm":
+            # A batch: half of the cutoff leaves at once, and the next model call is that many results away.
             excess = min(sum(counts), max(excess, self.cutoff // 2))
         for span in view.spans(requested=need.requested):
             first = None
@@ -73,6 +74,7 @@ class ArchiveResults:
     def _move(self, view: View, first: int, last: int, requested: bool) -> Iterable[Fold | Ask]:
         while last > first and not view.cut(last):
             last -= 1
+        # Digests just before are taken in: else each run would add one more message for ever.
         while first > 0 and (before := view.tiles[first - 1].fold) is not None and before.reducer == self.name:
             first -= 1
         if last <= first:
@@ -83,7 +85,9 @@ class ArchiveResults:
                 yield self._ask(view, span, requested)
         else:
             fold, chars = None, 2 * self.heuristic_chars
-            while fold is None and (chars := chars // 2) >= LEAST_CHARS:  # small results take a small digest
+            while (
+                fold is None and (chars := chars // 2) >= LEAST_CHARS
+            ):  # a digest of small results has to be small itself
                 fold = self._fold(view, span, heuristic_digest(view, span, chars), requested)
             if fold is not None:
                 yield fold
@@ -124,7 +128,7 @@ LEAST_CHARS = 12
 
 
 def _results(tile: Tile) -> int:
-    """Tool results of a tile that the agent sees."""
+    """Number of tool results of a tile that the agent sees."""
     visible = (entry.message for entry in tile.entries if tile.fold is None and entry.message.agent_visible)
     return sum(len(message.results) for message in visible)
 
@@ -145,7 +149,7 @@ def _ends(text: str, limit: int) -> str:
 
 
 def _lines(view: View, span: Span, result_chars: int) -> list[str]:
-    """Earlier digests whole, then each call and result on a line of its own."""
+    """Earlier digests in full, then one line for each call and result."""
     out: list[str] = []
     for tile in view.tiles[span.first : span.last]:
         if tile.fold is not None:

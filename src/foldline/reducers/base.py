@@ -1,4 +1,4 @@
-"""What a reducer is, and how a proposal is made so that it shrinks and keeps what must stay."""
+"""The protocol of reducers, and the ways to make a fold that shrinks and keeps what must stay."""
 
 from __future__ import annotations
 
@@ -36,15 +36,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A wish for model output about entries [start, stop).
+    """A request for model output about entries [start, stop).
 
-    The driver pays and hands the text to `finish`, which makes the fold, asks again (the next piece of a long input),
-    or raises SummaryError: then the view stays as it is. `prompt` holds plain system and user texts,
-    {"role", "content"}; `plain_tokens` is the size of it and of those to follow.
+    The driver calls the model and passes its text to `finish`, which returns the fold, asks again (for the next piece
+    of a long input), or raises SummaryError: then the view stays unchanged. `prompt` holds plain system and user texts,
+    {"role", "content"}; `plain_tokens` is the size of this prompt and of those to follow.
 
-    `continued` is the same wish for a model that has the session before it already, as it was sent last: its prompt is
-    the one message that is put to it then. The engine chooses, and sets its `request`, which is to be sent in place of
-    the prompt.
+    `continued` asks the same of a model that still has the session in its cache: its prompt is the one message appended
+    to the last request. The engine chooses between the two, and sets `request`, which is sent in place of the prompt.
     """
 
     prompt: tuple[Mapping[str, str], ...]
@@ -62,14 +61,14 @@ Move = Fold | Ask
 
 
 class Reducer(Protocol):
-    """Reads a view, proposes moves in the order in which to make them. No I/O, clock, randomness or mutation."""
+    """Reads a view and proposes moves, in the order in which to make them. No I/O, clock, randomness or mutation."""
 
     @property
     def name(self) -> str:
-        """What its folds are signed with."""
+        """The name recorded in its folds."""
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold | Ask]:
-        """Moves that lead from the view towards the need; the driver stops when the need is met."""
+        """Moves that lead from the view towards the need; the engine stops once the need is met."""
 
 
 # --- optional methods -------------------------------------------------------------------------------------------------
@@ -165,6 +164,7 @@ def span_fold(
 
     In a `requested` compaction (`Need.requested`) those words may be folded too, once they are answered.
     """
+    # Refused here rather than at the commit: a reducer sees None and can go on with another span.
     messages = (*shown, *view.residue(start, stop, requested=requested))
     tokens = sum(map(view.count, messages))
     first, last = view.index(start), view.index(stop - 1) + 1
@@ -176,7 +176,7 @@ def span_fold(
 def form_fold(
     view: View, tile: Tile, entry: Entry, parts: Sequence[Part], *, reducer: str, reason: str, kind: str = ""
 ) -> Fold | None:
-    """A fold that shows one entry with other parts (same calls and results). None when it would not shrink."""
+    """A fold that shows one entry with other parts, with the same calls and results. None when it would not shrink."""
     message = view.codec.revise(tile.form(entry), parts)
     if kind:
         message = replace(message, kind=kind)
@@ -203,7 +203,7 @@ def result_text(message: Message) -> str:
 
 
 def with_results(message: Message, change: Callable[[ToolResult], str | None]) -> list[Part]:
-    """The parts of a message with the text of its results replaced; None from `change` keeps a result as it is.
+    """The parts of a message with its results replaced; None from `change` leaves a result unchanged.
 
     Images and other blocks of a replaced result leave with it.
     """
@@ -211,7 +211,7 @@ def with_results(message: Message, change: Callable[[ToolResult], str | None]) -
 
 
 def with_texts(message: Message, change: Callable[[ToolResult], str | None]) -> list[Part]:
-    """The parts of a message with the text of its results cut; images and other blocks of these results stay."""
+    """The parts of a message with the texts of its results cut; their images and other blocks stay."""
     return _changed(message, change, whole=False)
 
 

@@ -1,4 +1,4 @@
-"""Results that came again: only the newest stays whole."""
+"""Replaces repeated results: only the newest stays whole."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SAME = "[the same result came again later]"
 class Dedupe:
     """Replaces a result by a line when a later result has the same text, or answers the same call of the same tool.
 
-    `least_tokens`: smaller results are left alone. A repeated call is a newer view of the same thing (a file read
-    again, a test run again), so the older one is out of date; one that failed is not.
+    Results below `least_tokens` stay. A repeated call is a newer view of the same thing (a file read again, a test run
+    again), so that the older result is out of date, unless the newer call failed.
     """
 
     least_tokens: int = 32
@@ -39,9 +39,10 @@ class Dedupe:
             for result in entry.message.results:
                 newest[_content(result)] = entry.seq
                 if not result.is_error:
-                    answered[_asked(tile, result)] = entry.seq
+                    answered[_call_of(tile, result)] = entry.seq
         for _, tile, entry in found:
             form = tile.form(entry)
+            # Compared as they came: an earlier mask or cut changes the form, and not what the result was.
             came = {result.call_id: result for result in entry.message.results}
             if tile.form_tokens(entry) < self.least_tokens:
                 continue
@@ -50,11 +51,12 @@ class Dedupe:
                 shown: ToolResult, came: Mapping[str, ToolResult] = came, seq: Seq = entry.seq, tile: Tile = tile
             ) -> str | None:
                 original = came.get(shown.call_id, shown)
-                asked = _asked(tile, original)
+                call = _call_of(tile, original)
+                # The same text decides first: it says more than that the same call was made again.
                 if newest[_content(original)] > seq:
                     new = SAME
-                elif asked is not None and answered.get(asked, seq) > seq:
-                    new = f"[out of date: {asked[0]} was called again later with the same arguments]"
+                elif call is not None and answered.get(call, seq) > seq:
+                    new = f"[out of date: {call[0]} was called again later with the same arguments]"
                 else:
                     return None
                 return new if view.counter.text(new) < result_tokens(view, shown) else None
@@ -67,14 +69,14 @@ class Dedupe:
 
 
 def _content(result: ToolResult) -> object:
-    """What two results must share to be the same: their text, and images and the like where they hold any."""
+    """What makes two results equal: their texts, and their other parts."""
     return tuple(part.text if isinstance(part, Text) else repr(part) for part in result.parts)
 
 
-def _asked(tile: Tile, result: ToolResult) -> tuple[str, str] | None:
-    """Tool and arguments of the call that a result answers; None if it is not in the tile, or says nothing by itself.
+def _call_of(tile: Tile, result: ToolResult) -> tuple[str, str] | None:
+    """Tool and arguments of the call that a result answers; None if it is not in the tile or has no arguments.
 
-    A call without arguments ("next_page") asks for something else each time: no later one puts it out of date.
+    A call without arguments ("next_page") may return something else each time: a later one does not replace it.
     """
     calls = (call for entry in tile.entries for call in entry.message.calls if call.id == result.call_id)
     return next(((call.name, call.arguments) for call in calls if call.arguments.strip() not in ("", "{}")), None)

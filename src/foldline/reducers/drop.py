@@ -1,12 +1,18 @@
-"""Oldest groups leave, with a line that says how many messages are gone."""
+"""Leaves out the oldest groups; a notice says how many messages are gone.
+
+Three rules for what leaves: groups until the target is met, turns of a sliding window, and history over a budget of its
+own. `SumUp` has a model summarise first what would leave.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Protocol
 
 from foldline.messages import Message
-from foldline.reducers.base import span_fold
+from foldline.reducers.base import Ask, span_fold
+from foldline.reducers.summarize import Summarize
 from foldline.view.budget import Need, Trigger
 from foldline.view.tiles import Span, Tile
 from foldline.view.transcript import Fold
@@ -16,7 +22,9 @@ from foldline.view.view import View
 __all__ = [
     "DropGroups",
     "HistoryBudget",
+    "LeavesOut",
     "SlidingWindow",
+    "SumUp",
     "drop_fold",
     "history_budget",
     "is_checkpoint",
@@ -25,25 +33,25 @@ __all__ = [
     "truncated",
 ]
 
-# Room for the notice that takes the place of what leaves: a short line, and what a message costs by itself.
+# Room for the notice in place of what leaves: a short line, and the overhead of a message.
 NOTICE_TOKENS = 24
 
 
 def omitted(count: int) -> str:
-    """The notice that stands for dropped messages."""
+    """The notice in place of dropped messages."""
     return f"[{count} earlier messages omitted]"
 
 
 def drop_fold(
     view: View, span: Span, *, reducer: str, reason: str, notice: Message | None = None, requested: bool = False
 ) -> Fold | None:
-    """A fold that shows only a notice in place of a span; None when the notice would not be shorter."""
+    """A fold that shows a notice in place of a span; None when that would not be shorter."""
     shown = notice or view.codec.note(omitted(view.covered_count(span.start, span.stop)))
     return span_fold(view, span.start, span.stop, (shown,), reducer=reducer, reason=reason, requested=requested)
 
 
 def shortest(view: View, first: int, last: int, tokens: int) -> Span:
-    """The shortest span from tile `first` that holds `tokens`; the whole of [first, last) when none does."""
+    """The shortest span from tile `first` that holds `tokens`; all of [first, last) when none does."""
     stop = first + 1
     while stop < last and (view.between(first, stop) < tokens or not view.cut(stop)):
         stop += 1
@@ -51,7 +59,7 @@ def shortest(view: View, first: int, last: int, tokens: int) -> Span:
 
 
 def is_checkpoint(tile: Tile) -> bool:
-    """Whether a tile is a model's summary: it stands for what left before, and is worth more than what follows it."""
+    """Whether a tile is a model's summary: it replaced what left before, and is worth more than what follows."""
     return tile.fold is not None and tile.fold.shown[0].kind == "summary"
 
 
@@ -59,7 +67,7 @@ def is_checkpoint(tile: Tile) -> bool:
 class DropGroups:
     """Drops whole groups, oldest first, until the target is met; the newest `keep_groups` stay.
 
-    `loop_only`: only groups of the running tool loop leave (a message with calls and the results of these); the
+    With `loop_only` only groups of the running tool loop leave (messages with calls, and their results); the
     conversation before it stays, and so do checkpoints (three-layer system, 3c).
     """
 
@@ -76,7 +84,7 @@ class DropGroups:
                 yield fold
 
     def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
-        """What has to leave, oldest first. `spare`: checkpoints in the running loop stay."""
+        """The spans that have to leave, oldest first; with `spare` checkpoints in the running loop stay."""
         left = need.excess_tokens
         first = view.index(view.newest_user) + 1 if self.loop_only and view.newest_user is not None else 0
         groups = [index for index in range(first, len(view.tiles)) if view.tiles[index].messages]
@@ -87,13 +95,14 @@ class DropGroups:
             if left <= 0:
                 return
             span = shortest(view, start, stop, left + NOTICE_TOKENS)
+            # A notice alone: dropping it again would give another notice of the same size.
             if span.last == span.first + 1 and view.tiles[span.first].fold is not None:
                 continue
             left -= span.tokens - NOTICE_TOKENS
             yield span
 
     def _runs(self, view: View, first: int, last: int, spare: bool, requested: bool) -> Iterable[tuple[int, int]]:
-        """Tiles that may leave together: of a loop, groups with calls and what stands for such."""
+        """Runs of tiles that may leave together; in a loop, groups with calls and folds over such."""
         for span in view.spans(last, requested=requested):
             start = max(span.first, first)
             for index in range(start, span.last + 1):
@@ -113,10 +122,10 @@ def _of_loop(tile: Tile, spare: bool) -> bool:
 class SlidingWindow:
     """Drops the oldest turns until tokens, messages and turns hold, or nothing more may go.
 
-    What follows a drop is a user message: the next turn's, or the notice where a turn is longer than the window. System
-    text, pinned groups and the newest user message stay; a call and its results leave together. Where a number of
-    messages or turns of `trigger` is reached, it lands at `landing` of it: a window that only just holds slides, and
-    breaks the cached prefix, with every message.
+    A user message follows a drop: the next turn's, or the notice where a turn is longer than the window. System text,
+    pinned groups and the newest user message stay; a call and its results leave together. When a number of messages or
+    turns in `trigger` is reached, the window lands at `landing` of it: a window that is exactly full would slide, and
+    change the cached prefix, with every message.
     """
 
     trigger: Trigger = field(default_factory=Trigger)
@@ -146,14 +155,14 @@ class SlidingWindow:
             yield fold
 
     def _excess(self, count: int, threshold: int | None) -> int:
-        """How many have to go so that a threshold that is reached holds again."""
+        """How many must leave after a threshold was reached; 0 below it."""
         if threshold is None or count < threshold:
             return 0
         return count - max(1, min(threshold - 1, int(self.landing * threshold)))
 
 
 def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) -> Span:
-    """The shortest part from the start of a span that frees as much and ends before a turn; else the whole span."""
+    """The shortest beginning of a span that frees enough and ends before a turn; else the whole span."""
     freed_messages = freed_turns = 0
     for index in range(span.first, span.last):
         freed_messages += view.tiles[index].message_count
@@ -175,7 +184,7 @@ def _turns(view: View, first: int, last: int) -> int:
 
 
 def _starts_turn(view: View, index: int) -> bool:
-    """Whether a window may begin at a tile: with a user's words, or inside the newest turn (it cannot leave whole)."""
+    """Whether a window may begin at a tile: with a user's words, or in the newest turn, which never leaves whole."""
     while index < len(view.tiles) and not view.tiles[index].messages:
         index += 1
     if index >= len(view.tiles) or any(speaks(entry.message) for entry in view.tiles[index].entries):
@@ -184,7 +193,7 @@ def _starts_turn(view: View, index: int) -> bool:
 
 
 def truncated(count: int) -> str:
-    """The notice for messages left out of the history."""
+    """The notice in place of messages left out of the history."""
     return f"[conversation truncated — {count} older messages omitted]"
 
 
@@ -200,9 +209,9 @@ def history_budget(
 class HistoryBudget:
     """Leaves out the oldest messages of a history that is over its budget (`max_history_tokens` at most; 0: no cap).
 
-    History is what stands up to the newest user message; that message stays, and the tool loop after it has a budget of
-    its own. So the prefix moves once a turn, not at every call. Checkpoints stay: they stand for what left before.
-    Once over, the history goes down to `landing` of the budget.
+    History reaches up to the newest user message, which stays; the tool loop after it has a budget of its own, so that
+    the prefix changes once a turn and not at every call. Checkpoints stay: they replaced what left before. A history
+    over its budget goes down to `landing` of it (three-layer system, layer 2).
     """
 
     max_history_tokens: int = 20_000
@@ -210,7 +219,7 @@ class HistoryBudget:
     name: str = "render_budget"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """Folds that leave out what does not fit, oldest first."""
+        """One fold per span over the budget, oldest first."""
         reason = f"history over its budget of {self.budget_tokens(view, need):,} tokens"
         for span in self.leaving(view, need):
             fold = drop_fold(view, span, reducer=self.name, reason=reason, notice=_notice(view, span))
@@ -218,12 +227,12 @@ class HistoryBudget:
                 yield fold
 
     def budget_tokens(self, view: View, need: Need) -> int:
-        """Tokens that the history of this view may take. O(tiles)."""
+        """Tokens allowed for the history of this view. O(tiles)."""
         fixed = view.base_tokens + _system_tokens(view)
         return history_budget(need.whole_window_tokens, fixed, 0, need.max_output_tokens, self.max_history_tokens)
 
     def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
-        """What has to leave, oldest first; nothing while history is within its budget. `spare`: checkpoints stay."""
+        """The spans that have to leave, oldest first; none within the budget. With `spare` checkpoints stay."""
         if view.newest_user is None:
             return
         newest = view.index(view.newest_user)
@@ -247,7 +256,7 @@ class HistoryBudget:
 
 
 def _notice(view: View, span: Span) -> Message:
-    """The notice for a span: a system message where it is the only one and the user speaks next, else the user's.
+    """The notice for a span: a system message where no message precedes it and the user speaks next, else the user's.
 
     Chat templates want one system message, and the user's words behind it.
     """
@@ -260,3 +269,39 @@ def _notice(view: View, span: Span) -> Message:
 
 def _system_tokens(view: View, last: int | None = None) -> int:
     return sum(tile.tokens for tile in view.tiles[:last] if tile.system and tile.fold is None)
+
+
+class LeavesOut(Protocol):
+    """A reducer that knows which spans it would leave out."""
+
+    def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
+        """The spans, oldest first; with `spare` without checkpoints."""
+
+
+@dataclass(frozen=True, slots=True)
+class SumUp:
+    """Asks for a checkpoint of each span that `drop` would leave out; an earlier checkpoint is updated.
+
+    In a policy it comes before `drop`, which leaves out what no model has summarised.
+    """
+
+    drop: LeavesOut
+    summarize: Summarize = field(default_factory=Summarize)
+    name: str = "sum_up"
+    only_asks: ClassVar[bool] = True
+
+    def with_facts(self, facts: tuple[str, ...], /) -> SumUp:
+        """The same reducer, whose summaries hold these facts too."""
+        return replace(self, summarize=self.summarize.with_facts(facts))
+
+    def with_window(self, window_tokens: int, /) -> SumUp:
+        """The same reducer for a model with this window."""
+        return replace(self, summarize=self.summarize.with_window(window_tokens))
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
+        """One ask per span, oldest first."""
+        for span in self.drop.leaving(view, need, spare=False):
+            alone = span.last == span.first + 1 and is_checkpoint(view.tiles[span.first])
+            wanted = not alone and span.tokens >= self.summarize.least_tokens
+            if wanted and (ask := self.summarize.ask(view, span, need)) is not None:
+                yield ask

@@ -1,4 +1,4 @@
-"""Old images give way to a line of text: they cost tokens by their area, and bytes by their encoding."""
+"""Replaces old images and files by a line of text: images cost tokens by their area, and bytes by their encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["OldImages", "OldMedia"]
 class OldImages:
     """Replaces images by a placeholder, oldest first, all but the newest `keep`; the newest user's images always stay.
 
-    `bytes_only` leaves images alone whose payload is not in the request (URLs): for the byte budget.
+    With `bytes_only` images stay whose payload is not in the request (URLs): removing them would not serve a byte
+    budget.
     """
 
     keep: int = 1
@@ -47,11 +48,10 @@ class OldImages:
 
 @dataclass(frozen=True, slots=True)
 class OldMedia:
-    """Replaces images and PDF files by a line where a request holds more than `caps` allow, oldest first.
+    """Replaces images and PDF files by a line, oldest first, where a request holds more than `caps` allow.
 
-    It lands at `landing` of what is allowed, so that not every further image moves the prefix; the newest stay, and so
-    do those of the newest user message. Where only the large images among many are too large, these alone leave if they
-    are fewer.
+    It lands at `landing` of what is allowed, so that not every further image changes the prefix. The newest stay, and
+    those of the newest user message. Where only large images are over the limit, only these leave, if they are fewer.
     """
 
     caps: Caps = field(default_factory=Caps)
@@ -59,10 +59,12 @@ class OldMedia:
     name: str = "images"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per entry that holds what has to leave."""
+        """One fold per entry whose images or files have to leave, oldest first."""
         del need
         held, landing = view.amounts, self.caps.share(self.landing)
         over = list(self.caps.over(held))
+        # Anthropic allows large images only beside few others. Either the large ones leave or enough of all: whichever
+        # is less, so that as many pictures as possible stay.
         large = [name for name, _, _ in over] == [BESIDE_LARGER] and held.large_images <= held.images - over[0][2]
         for tile in view.tiles:
             if tile.fold is not None or tile.pinned or tile.system:
@@ -89,9 +91,9 @@ def _shows_media(part: Part) -> bool:
 
 
 def _fewer(parts: Iterable[Part], held: Amounts, landing: Caps, large: bool) -> tuple[list[Part], Amounts]:
-    """The parts without their first media until what is held is down at the landing, and what is held then.
+    """The parts without their first media, until `held` is down at the landing; and what is held then.
 
-    Only large images go where `large` says so.
+    With `large` only large images are removed.
     """
     out: list[Part] = []
     for part in parts:

@@ -1,4 +1,7 @@
-"""Old tool results give way to placeholders; the calls and their arguments stay."""
+"""Replaces old tool results by placeholders, extracts or a model's description; calls and arguments stay.
+
+An agent that sees which call it made can make it again; one that sees neither call nor result repeats its search.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +54,12 @@ IMPORTANT_FILES = (
     "tsconfig*.json",
     ".env*",
 )
-"""Names of files whose views stay longer: what a project says about itself is needed again and again (S0.09)."""
+"""Files whose views stay longer: what a project says about itself is needed again and again (S0.09)."""
 
-# What stands between the slashes of a path, wherever the path stands in the arguments of a call.
+# A part of a path between slashes, anywhere in the arguments of a call.
 _FILE = re.compile(r"[\w.@~+-]+")
 
-# Characters shown of a first line: a result of one line, as JSON often is, would else be its own placeholder.
+# The longest first line shown: a result of one line, as JSON often is, would otherwise be its own placeholder.
 _LONGEST_LINE = 200
 
 
@@ -67,7 +70,7 @@ def masked(text: str, tokens: int) -> str:
 
 
 def viewed(text: str, tokens: int = 0) -> str:
-    """Placeholder of the autopilot system: the first line of the result with anything on it."""
+    """Placeholder of the autopilot system: the first line of the result that is not blank."""
     del tokens
     line = first_line(text, _LONGEST_LINE + 1)
     if len(line) > _LONGEST_LINE:
@@ -80,8 +83,8 @@ class Mask:
     """Masks every result but the first `keep_first` and the last `keep_last`.
 
     With both 0 nothing is masked unless `keep_none`. Results of calls whose arguments name a file in `important` count
-    as recent for twice as long. With `over_bytes` nothing is masked while the contents hold no more bytes than that. A
-    result that is masked already is not masked again; where the placeholder would not be shorter, the result stays.
+    as recent for twice as long. With `over_bytes` nothing is masked while the contents are no larger. A masked result
+    is not masked again, and a result stays where the placeholder would not be shorter.
     """
 
     keep_first: int = 2
@@ -94,7 +97,7 @@ class Mask:
     name: str = "mask"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per message with results between the first and the last ones, oldest first."""
+        """One fold per message with results to mask, oldest first."""
         del need
         for tile, entry, hidden in self.old(view):
             fold = self._fold(view, tile, entry, hidden)
@@ -102,7 +105,7 @@ class Mask:
                 yield fold
 
     def old(self, view: View) -> Iterable[tuple[Tile, Entry, frozenset[str]]]:
-        """Each message with results to be masked, and the ids of their calls, oldest first."""
+        """Each message with results to mask, and the ids of their calls, oldest first."""
         if not self.keep_first and not self.keep_last and not self.keep_none:
             return
         if self.over_bytes is not None and view.content_bytes <= self.over_bytes:
@@ -126,10 +129,12 @@ class Mask:
                 yield tile, entry, frozenset(hidden - done)
 
     def _masked(self, tile: Tile, entry: Entry) -> set[str]:
-        """The ids of results of a message that are masked already; in one message some may be, and others not yet."""
+        """The ids of the results in a message that are masked already: some may be, and others not yet."""
         form = tile.forms.get(entry.seq)
         if form is None or form.reducer != self.name:
             return set()
+        # By the common start of two placeholders, since a user may set any function. The usual ones are always known,
+        # so that a session opened under other settings does not mask its placeholders again.
         own = _shared_start(self.placeholder("", 0), self.placeholder("x", 1))
         return {result.call_id for result in form.shown[0].results if result.text.startswith((own, *_PLACEHOLDERS))}
 
@@ -158,7 +163,8 @@ def _shared_start(one: str, other: str) -> str:
 
 
 def result_tokens(view: View, result: ToolResult) -> int:
-    """Tokens of what a result holds, images included."""
+    """Tokens of the contents of a result, images included."""
+    # As a message less an empty one: only whole messages are counted, and the overhead of one is not the result's.
     return view.count(Message("tool", result.parts)) - view.count(Message("tool", ()))
 
 
@@ -168,22 +174,21 @@ def _important(tile: Tile, call_id: str, patterns: tuple[str, ...]) -> bool:
 
 
 def names_important_file(call: ToolCall, patterns: Sequence[str] = IMPORTANT_FILES) -> bool:
-    """Whether the arguments of a call name a file of that kind, in any folder. O(size of the arguments)."""
+    """Whether the arguments of a call name such a file, in any folder. O(size of the arguments)."""
     files = {name.lower() for name in _FILE.findall(call.arguments)}
     return any(fnmatchcase(name, pattern) for name in files for pattern in patterns)
 
 
-# Of a result that matters much: a fold that leaves more of it is not worth its notice.
+# The largest share of a result that stays: a fold that leaves more is not worth its notice.
 MOST_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
 class ShortenOld:
-    """Results outside the newest `keep` share of the target shrink to the lines that bring names.
+    """Shrinks results outside the newest `keep` share of the target to the lines that bring names.
 
-    `share` of a result stays, at least `least_tokens`, at most `most_tokens`; more of one that matters more and less of
-    one that matters less (`importance`: what was referred to, what failed, the newest view of a file), and those that
-    matter least shrink first, the oldest of them first.
+    `share` of a result stays, at least `least_tokens` and at most `most_tokens`; more of one that matters more, and
+    less of one that matters less (`importance`). Those that matter least shrink first, the oldest of them first.
     """
 
     keep: float = 0.2
@@ -194,7 +199,7 @@ class ShortenOld:
     name: str = "shorten"
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per old result that is larger than what may stay of it, what matters least first."""
+        """One fold per message with results larger than what may stay of them, the least important first."""
         last = view.newest(self.keep, need.target_tokens)
         weights = importance(view, result_entries(view))
         for _, tile, entry in sorted(result_entries(view, 0, last), key=lambda found: weights[found[2].seq]):
@@ -202,6 +207,7 @@ class ShortenOld:
             share = min(MOST_SHARE, self.share * weights[entry.seq])
             limit = min(self.most_tokens, max(self.least_tokens, int(share * entry.tokens)))
             form = tile.forms.get(entry.seq)
+            # 24 tokens are about the size of the notice: shrinking by less would not pay for it.
             if size <= limit + 24 or (form is not None and form.reducer == self.name):
                 continue
             tools = tool_names(view, tile.start, entry.seq)
@@ -218,8 +224,8 @@ class ShortenOld:
                 new = shorten(text, max(12, limit // many), view)
                 return None if new == text else new
 
-            # The original brings the best lines, so a result that was cut before is cut anew from it. A placeholder
-            # has taken the place of a result on purpose: it stays, whoever made it.
+            # From the original, so that extracts are not cut twice. A placeholder replaced a result on purpose: it stays,
+            # whichever reducer made it.
             replaced = form is not None and _holds_placeholder(form.shown[0], entry.message)
             parts = with_texts(form.shown[0] if form is not None and replaced else entry.message, change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
@@ -304,20 +310,20 @@ _ASK = (
 
 
 class _DescriptionJob(NamedTuple):
-    """One message whose results are being described: those still to do, and what was said of the others."""
+    """One message whose results are being described: those still to do, and the descriptions of the others."""
 
     tile: Tile
     entry: Entry
     left: tuple[ToolResult, ...]
-    said: Mapping[str, str]
+    descriptions: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """Asks for a description of each result that `mask` would mask; `mask` takes those that are too small, or fail.
+    """Asks for a description of each result that `mask` would mask, and leaves small ones and failures to `mask`.
 
-    The model asked is the `summarize` that is handed in: a small one will do. A result enters with at most
-    `input_chars`, head and tail. List it before the mask it serves.
+    The model is the summariser of the call; a small one is enough. At most `input_chars` of a result are read, head and
+    tail. In a policy it comes before its mask.
     """
 
     mask: Mask = field(default_factory=Mask)
@@ -327,7 +333,7 @@ class Describe:
 
     @property
     def name(self) -> str:
-        """That of its mask: a result that was described is not masked again."""
+        """The name of its mask, so that a described result is not masked again."""
         return self.mask.name
 
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
@@ -352,15 +358,15 @@ class Describe:
         asked = "".join(f"call: {call.name} {call.arguments[:500]}\n" for call in calls)
 
         def finish(answer: str) -> Fold | Ask:
-            said = " ".join(accepted(answer).split())
-            if (tokens := view.counter.text(said)) > self.max_output_tokens:
+            description = " ".join(accepted(answer).split())
+            if (tokens := view.counter.text(description)) > self.max_output_tokens:
                 raise SummaryError(
                     f"a description has {tokens:,} tokens, {self.max_output_tokens:,} were asked for", tokens=tokens
                 )
-            told = {**job.said, result.call_id: f"[Previously viewed: {said}]"}
+            descriptions = {**job.descriptions, result.call_id: f"[Previously viewed: {description}]"}
             if len(job.left) > 1:
-                return self._ask(view, job._replace(left=job.left[1:], said=told))
-            return self._fold(view, job, told)
+                return self._ask(view, job._replace(left=job.left[1:], descriptions=descriptions))
+            return self._fold(view, job, descriptions)
 
         return Ask(
             prompt=(
@@ -374,8 +380,8 @@ class Describe:
             stop=job.entry.seq + 1,
         )
 
-    def _fold(self, view: View, job: _DescriptionJob, told: Mapping[str, str]) -> Fold:
-        parts = with_results(job.tile.form(job.entry), lambda result: told.get(result.call_id))
+    def _fold(self, view: View, job: _DescriptionJob, descriptions: Mapping[str, str]) -> Fold:
+        parts = with_results(job.tile.form(job.entry), lambda result: descriptions.get(result.call_id))
         reason = f"older than the last {self.mask.keep_last} results; a model said what it brought"
         fold = form_fold(view, job.tile, job.entry, parts, reducer=self.name, reason=reason)
         if fold is None:

@@ -1,7 +1,7 @@
 """The floor: what must stay, in its smallest form. It is computed before any model is called.
 
-Everything that may be folded is a notice, every result that may be cut is cut to its marker; what is left is the size
-below which no request of this session exists. The folds that lead there are the very last rung.
+On the floor everything that may be folded is a notice, and every result that may be cut is a marker. No request of the
+session can be smaller, so that an error can name it before money is spent. The folds that lead there are the last rung.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from foldline.view.view import LAST_RUNG, View
 __all__ = ["Floor", "Minimum", "floor_of", "too_large", "too_many", "too_many_bytes"]
 
 
-# What stays of each text of a paused turn that does not fit.
+# The size of each text beside an open pair of the provider's, on the floor.
 PAUSED_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Size of the smallest request, what it is made of (largest first), and the folds that lead there."""
+    """The size of the smallest request, its parts (largest first), and the folds that lead there."""
 
     tokens: int
     parts: tuple[Part, ...]
@@ -48,6 +48,8 @@ def floor_of(view: View) -> Floor:
     index, total, leads = 0, view.base_tokens, None
     before: Message | None = None
     replied = True
+    # The joints are counted as they would be after these folds: before each fold and after it roles may meet that did
+    # not meet before.
     while index < len(view.tiles):
         span = spans.get(index)
         fold = None if span is None else drop_fold(view, span, reducer=LAST_RUNG, reason="the least that can be shown")
@@ -89,7 +91,8 @@ def _least_forms(view: View, tile: Tile, index: int) -> Iterable[Fold]:
         form = tile.form(entry)
         least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
         if waits and form.role == "assistant" and is_paired(form) and not is_paused(form):
-            # The provider goes on with a paused turn as it came; another message keeps its blocks, with less text.
+            # The provider continues a paused turn only if it comes back unchanged; another message may have less text
+            # beside its blocks.
             least = [_clipped(view, part) for part in least]
         if any(a is not b for a, b in zip(least, form.parts, strict=True)):
             fold = form_fold(view, tile, entry, least, reducer=LAST_RUNG, reason="the least that can be shown")
@@ -120,7 +123,7 @@ def _clipped(view: View, part: MessagePart) -> MessagePart:
 def too_large(
     floor_tokens: int, limit: int, parts: Sequence[Part], reason: str | None = None, *, used_tokens: int | None = None
 ) -> DoesNotFit:
-    """The error for a request over its limit, with the largest parts of its floor."""
+    """The error for a request over its token limit, with the largest parts of its floor."""
     return DoesNotFit(floor_tokens, limit, _largest(parts), reason=reason, used_tokens=used_tokens)
 
 
@@ -152,7 +155,7 @@ def _largest(parts: Sequence[Part], most: int = 12) -> tuple[Part, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """The last rung: goes to the floor fold by fold, oldest first, and stops as soon as the request fits."""
+    """The last rung: goes to the floor fold by fold, oldest first, until the request fits."""
 
     name: str = LAST_RUNG
 

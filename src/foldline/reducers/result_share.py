@@ -1,4 +1,4 @@
-"""No result may take more than its share of the window, nor all results of a turn together."""
+"""Keeps each result within its share of the window: fresh ones as they come, the largest of all as a last resort."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["ResultShare", "TurnShare", "cut_share", "share_tokens"]
 
 
 def share_tokens(window_tokens: int, used_tokens: int, *, of_window: float = 0.25, of_rest: float = 0.50) -> int:
-    """Budget of one result: the smaller of 25 % of the window and 50 % of what is left of it."""
+    """The budget of one result: 25 % of the window or 50 % of what is left of it, whichever is less."""
     return int(min(of_window * window_tokens, of_rest * max(0, window_tokens - used_tokens)))
 
 
 def cut_share(text: str, budget_tokens: int, counter: Counter, *, head: int = 500, tail: int = 500) -> str:
-    """A result over its share of the window: first and last characters with an explanation between."""
+    """A result over its share of the window, as its first and last characters with an explanation between."""
     total = counter.text(text)
     if total <= budget_tokens:
         return text
@@ -37,10 +37,10 @@ def cut_share(text: str, budget_tokens: int, counter: Counter, *, head: int = 50
 
 @dataclass(frozen=True, slots=True)
 class TurnShare:
-    """Guards the window against fresh results: one may take min(`of_window` of the window, `of_rest` of what is left).
+    """Cuts fresh results: each may take `of_window` of the window or `of_rest` of what is left, whichever is less.
 
-    The window is that for input and reply together. The budget is cumulative: each result of one model turn leaves less
-    to the next. Results of `exempt` tools (those of sub-agents) pass, and take nothing of it.
+    The window is that for input and reply together. The budget is cumulative: each result of a model turn leaves less
+    to the next. Results of `exempt` tools (sub-agents) stay whole, and take nothing of the budget.
     """
 
     of_window: float = 0.25
@@ -49,11 +49,11 @@ class TurnShare:
     name: str = "truncate"
 
     def budget_tokens(self, window_tokens: int, used_tokens: int) -> int:
-        """Budget of one result."""
+        """The budget of one result."""
         return share_tokens(window_tokens, used_tokens, of_window=self.of_window, of_rest=self.of_rest)
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per fresh result over what is left of the budget."""
+        """One fold per fresh result over the rest of the budget."""
         left = saved = 0
         group: Seq | None = None
 
@@ -80,7 +80,7 @@ class TurnShare:
 class ResultShare:
     """Shortens the largest results and call arguments, largest first, until the need is met (a rung without a model).
 
-    Protected by nothing but pins: the newest results too, since one alone may exceed the window (strands#4341).
+    Only pins protect from it. It cuts the newest results too, since one alone may exceed the window (strands#4341).
     """
 
     floor_tokens: int = 64
@@ -102,8 +102,9 @@ class ResultShare:
                 break
             form = tile.form(entry)
             texts = sum(_text_tokens(part, view) for part in form.parts)
-            share = (level - (size - texts)) / max(1, texts)  # what is no text (pictures, names, overhead) stays
-            parts = [_lessen(part, share, view) for part in form.parts]
+            # Images, names and overhead cannot be cut: the texts have to lose for them.
+            share = (level - (size - texts)) / max(1, texts)
+            parts = [_with_share(part, share, view) for part in form.parts]
             reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"
             fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
@@ -111,7 +112,10 @@ class ResultShare:
 
 
 def _water_level(sizes: list[int], excess: int, floor: int) -> int:
-    """The size to which all larger ones must be cut so that together they lose `excess`; not under `floor`."""
+    """The size to cut all larger ones to, so that together they lose `excess`; not under `floor`. O(sizes).
+
+    As water is let out of a basin: the level falls past one size after another, and each widens the surface.
+    """
     freed_width = 0
     for width, size in enumerate(sizes, 1):
         lower = max(floor, sizes[width] if width < len(sizes) else floor)
@@ -123,14 +127,14 @@ def _water_level(sizes: list[int], excess: int, floor: int) -> int:
 
 
 def _text_tokens(part: Part, view: View) -> int:
-    """Tokens of what may be cut in a part."""
+    """Tokens of a part that may be cut."""
     if isinstance(part, ToolCall):
         return view.counter.text(part.arguments)
     return view.counter.text(part.text) if isinstance(part, ToolResult) else 0
 
 
-def _lessen(part: Part, share: float, view: View) -> Part:
-    """A part with `share` of its text, notice included where there is room for more than that."""
+def _with_share(part: Part, share: float, view: View) -> Part:
+    """A part with `share` of its text, the notice included where there is room for it."""
     if isinstance(part, ToolResult):
         text = part.text
         total = view.counter.text(text)

@@ -1,4 +1,4 @@
-"""An output too large to cut: the whole goes to the archive, its beginning and the way to read on stay."""
+"""Moves a huge output to the archive: its beginning stays, with the place where the rest can be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Spill", "spill_notice"]
 
 
 def spill_notice(text: str, where: str, *, head_bytes: int = 2_000) -> str:
-    """The first lines of a spilled output, where the whole is, and its SHA-256."""
+    """The beginning of a spilled output, the place of the whole and its SHA-256."""
     data = text.encode("utf-8", "surrogatepass")
     head = clip_bytes(text, head_bytes)
     return (
@@ -29,7 +29,7 @@ def spill_notice(text: str, where: str, *, head_bytes: int = 2_000) -> str:
 class Spill:
     """Spills each fresh result over `threshold_chars` (200 Ki in the checkpoint system).
 
-    `view.where` says where the archive keeps an object, from its key.
+    `view.where` maps an archive key to a location for people.
     """
 
     threshold_chars: int = 200 * 1024
@@ -37,6 +37,7 @@ class Spill:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per fresh result over the threshold."""
+        # The key is computed here and not taken from the archive: reducers do no I/O, and the commit stores the text.
 
         def cut(text: str, tool: str) -> str:
             del tool

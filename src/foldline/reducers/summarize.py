@@ -1,21 +1,20 @@
-"""A span becomes a structured checkpoint written by a model.
+"""Replaces a span by a checkpoint that a model writes under fixed headings.
 
-An earlier summary in the span is updated, not summarised again. Input that is larger than the summariser's own window
-goes in pieces, each updating what came of the pieces before. What is empty, cut off, refused, too large or not smaller
-than its span is rejected, and the view stays as it was.
+An earlier summary in the span is updated, not summarised again. Input larger than the summariser's own window is sent
+in pieces, each of which updates the summary of those before. A summary that is empty, truncated, a refusal, too large
+or not smaller than its span is rejected, and the view stays unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 from foldline.errors import SummaryError
 from foldline.messages import Document, Image, Message, Opaque, Text
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
-from foldline.reducers.drop import is_checkpoint
 from foldline.text.shorten import head_and_tail, text_exceeding
 from foldline.view.budget import Need, Reserve
 from foldline.view.tiles import Span
@@ -23,7 +22,7 @@ from foldline.view.transcript import Fold
 from foldline.view.user_words import speaks
 from foldline.view.view import View
 
-__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "LeavesOut", "SumUp", "Summarize", "plain"]
+__all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain"]
 
 SUMMARY_PREFIX = "[Previous conversation summary]"
 ACKNOWLEDGEMENT = "Understood. I have the context of our conversation so far and will go on from there."
@@ -46,7 +45,7 @@ Answer with the checkpoint only."""
 CONTINUED_MARK = "[A checkpoint is due]"
 """What the question begins with where the model has the session before it."""
 
-# The question where the model has the session before it: the last message of a request of the session itself.
+# The question to a model that has the session in its cache: the last message of a request of the session itself.
 CONTINUED = f"""\
 {CONTINUED_MARK} The conversation above is about to be shortened. Do not go on with it: write the checkpoint from
 which you will go on with its task once the messages above have left your view.
@@ -66,17 +65,17 @@ _UPDATE_ABOVE = (
 
 _STAYS_ABOVE = "What stands above as a summary or a digest stays in view as it is: do not repeat it."
 
-# A window that leaves less for what is to be read is too small to summarise in.
+# A window with less room for the record is too small to summarise in.
 LEAST_PIECE_TOKENS = 64
 
 
 class _SummaryJob(NamedTuple):
-    """A summary in the making: the pieces still to be read, and the checkpoint so far."""
+    """A summary in progress: the pieces still to be read, and the checkpoint so far."""
 
     view: View
     span: Span
     pieces: tuple[str, ...]
-    sofar: str
+    so_far: str
     limit: int
     requested: bool
     plain_tokens: int = 0
@@ -87,9 +86,9 @@ class Summarize:
     """Asks for a checkpoint of each foldable span outside the tail that stays.
 
     The tail is `keep_tokens` (at most half of the limit, of that of `reserve` too), else `keep_messages`, else `keep`
-    of the target. `window_tokens` is the summariser's own window (0: that of the request). Tool results enter with at
-    most `result_chars`. `facts` must stand in the summary when they stood in what it replaces; a missing one is added
-    word for word. `acknowledge` adds an assistant message after the summary.
+    of the target. `window_tokens` is the summariser's own window (0: that of the request). At most `result_chars` of a
+    tool result are read. `facts` that occur in what the summary replaces must occur in it; a missing one is added word
+    for word. `acknowledge` adds an assistant message after the summary.
     """
 
     keep: float = 0.4
@@ -117,7 +116,7 @@ class Summarize:
                 return
 
     def spans(self, view: View, need: Need) -> Iterable[Span]:
-        """What is to be summarised, oldest first: outside the tail, large enough, and not a checkpoint already."""
+        """The spans to summarise, oldest first: outside the tail, large enough, and not a checkpoint already."""
         for span in view.spans(self.tail(view, need), requested=need.requested):
             only = view.tiles[span.first].fold if span.last == span.first + 1 else None
             if span.tokens >= self.least_tokens and (only is None or only.reducer != self.name):
@@ -129,7 +128,8 @@ class Summarize:
             most = min(self.keep_tokens, need.limit_tokens // 2)
             if self.reserve is not None:
                 most = min(most, self.reserve.recent_tokens(self.keep_tokens, need.whole_window_tokens))
-            return view.tail(int(most / max(1.0, view.meter.ratio)))  # limits are in the provider's tokens
+            # Limits are in the provider's tokens, the view counts in ours.
+            return view.tail(int(most / max(1.0, view.meter.ratio)))
         if self.keep_messages is not None:
             count, index = 0, len(view.tiles)
             while index > 0 and count < self.keep_messages:
@@ -139,16 +139,21 @@ class Summarize:
         return view.newest(self.keep, need.target_tokens)
 
     def ask(self, view: View, span: Span, need: Need) -> Ask | None:
-        """The first ask for a span; `finish` leads to the fold, over as many pieces as its size needs. None
-        where the summariser's window is too small to read anything."""
+        """The first ask for a span; `finish` leads to the fold, in as many pieces as its size needs.
+
+        None where the summariser's window is too small to read anything.
+        """
         window = self.window_tokens or need.window_tokens or 8_192
         most = min(self.max_output_tokens, need.limit_tokens // 4, window // 4)
+        # At most half of what it replaces: a summary that is nearly as long is not worth a model call and a new prefix.
         limit = max(64, min(most, max(256, span.tokens // 2)))
         earlier, texts = self._record(view, span)
         asked = "".join([CHECKPOINT, _UPDATE, self.instructions or "", *self.facts])
         fixed = view.counter.text(asked) + limit + 64
         if view.counter.text(earlier) > max(2 * limit, self.max_output_tokens):
-            earlier, texts = "", [earlier, *texts]  # several checkpoints: too large to stand beside each piece
+            # Several checkpoints are too large to repeat with each piece: they are read once, as part of the record.
+            earlier, texts = "", [earlier, *texts]
+        # 15 % for the error of our count: the summariser may have another tokenizer.
         room = int(0.85 * window) - fixed - max(limit, view.counter.text(earlier))
         if room < LEAST_PIECE_TOKENS:
             return None
@@ -159,34 +164,37 @@ class Summarize:
         return replace(self._next(job), continued=self._continued(job))
 
     def _continued(self, job: _SummaryJob) -> Ask | None:
-        """The question put to the session itself; None where other spans that are to be folded stand before."""
+        """The question as the last message of the session itself; None if another foldable span precedes this one.
+
+        The model could not tell which of the two it is asked about.
+        """
         view, before = job.view, job.view.tiles[: job.span.first]
         stays = (tile.fold is not None or view.protected(at, requested=job.requested) for at, tile in enumerate(before))
         if not all(stays):
             return None
         lines = [CONTINUED]
-        if job.sofar:
+        if job.so_far:
             lines.append(_UPDATE_ABOVE.format(prefix=self.prefix))
         elif any(tile.fold is not None for tile in before):
             lines.append(_STAYS_ABOVE)
         whole = job._replace(pieces=job.pieces[:1])
-        return self._asked(whole, ({"role": "user", "content": "\n".join([*lines, *self._wishes()])},))
+        return self._ask_for(whole, ({"role": "user", "content": "\n".join([*lines, *self._instructions()])},))
 
     def _next(self, job: _SummaryJob) -> Ask:
         body = f"<<<record\n{job.pieces[0]}\nrecord>>>"
-        if job.sofar:
-            body = f"{_UPDATE}\n<<<checkpoint\n{plain(job.sofar)}\ncheckpoint>>>\n{body}"
-        body = "\n".join([body, *self._wishes()])
-        return self._asked(job, ({"role": "system", "content": CHECKPOINT}, {"role": "user", "content": body}))
+        if job.so_far:
+            body = f"{_UPDATE}\n<<<checkpoint\n{plain(job.so_far)}\ncheckpoint>>>\n{body}"
+        body = "\n".join([body, *self._instructions()])
+        return self._ask_for(job, ({"role": "system", "content": CHECKPOINT}, {"role": "user", "content": body}))
 
-    def _wishes(self) -> Iterable[str]:
-        """What the user asks of a checkpoint."""
+    def _instructions(self) -> Iterable[str]:
+        """The user's instructions for the checkpoint."""
         if self.instructions:
             yield f"The user asks that the checkpoint pay special attention to this: {self.instructions}"
         if self.facts:
             yield f"These must stand in it word for word: {'; '.join(self.facts)}"
 
-    def _asked(self, job: _SummaryJob, prompt: tuple[Mapping[str, str], ...]) -> Ask:
+    def _ask_for(self, job: _SummaryJob, prompt: tuple[Mapping[str, str], ...]) -> Ask:
         def finish(text: str) -> Fold | Ask:
             return self._finish(text, job)
 
@@ -212,8 +220,8 @@ class Summarize:
             reason = f"the summary has {tokens:,} tokens, {job.limit:,} were asked for"
             raise SummaryError(reason, tokens=tokens, too_long=True)
         if len(job.pieces) > 1:
-            return self._next(job._replace(pieces=job.pieces[1:], sofar=text))
-        missing = [fact for fact in self.facts if fact not in text and _stood(fact, view, span)]
+            return self._next(job._replace(pieces=job.pieces[1:], so_far=text))
+        missing = [fact for fact in self.facts if fact not in text and _occurs(fact, view, span)]
         if missing:
             text = "\n".join([text, "Kept word for word:", *missing])
         shown: list[Message] = [view.codec.note(f"{self.prefix}\n{text}", kind="summary")]
@@ -229,27 +237,27 @@ class Summarize:
         return fold
 
     def _may_acknowledge(self, view: View, span: Span) -> bool:
-        """An assistant message may only end a conversation that is not in the middle of a tool loop."""
+        """Whether an assistant message may follow the summary: not in the middle of a tool loop."""
         after = [tile for tile in view.tiles if tile.start >= span.stop and tile.messages]
         leading = after[0].leading if after else None
         return (not after and view.answered()) or (leading is not None and leading.role == "user")
 
     def _record(self, view: View, span: Span) -> tuple[str, list[str]]:
-        """The earlier checkpoints of a span ("" if none), and the record of everything else in it."""
+        """The earlier checkpoints of a span ("" for none), and the record of everything else in it."""
         earlier: list[str] = []
         out: list[str] = []
         for tile in view.tiles[span.first : span.last]:
             if tile.fold is None:
                 seen = [tile.form(entry) for entry in tile.entries if entry.message.agent_visible]
-                out += [line for message in seen for line in _told(message, self.result_chars)]
+                out += [line for message in seen for line in _record_lines(message, self.result_chars)]
                 continue
             for message in tile.fold.shown:
                 if message.kind == "summary" and message.text.startswith(self.prefix):
                     earlier.append(message.text.removeprefix(self.prefix).strip())
                 elif message.kind:
                     out += [message.text] if message.role != "assistant" else []
-                else:  # a user's words that had to stay beside what stands for the rest
-                    out += _told(message, self.result_chars)
+                else:  # a user's words that stayed beside a notice or digest
+                    out += _record_lines(message, self.result_chars)
         return "\n\n".join(earlier), out
 
     def focused(self, instructions: str | None, facts: Sequence[str] = ()) -> Summarize:
@@ -269,11 +277,11 @@ class Summarize:
         return replace(self, keep=share)
 
 
-def _stood(fact: str, view: View, span: Span) -> bool:
-    """Whether a fact was said anywhere in what a span covers, originals under earlier folds included.
+def _occurs(fact: str, view: View, span: Span) -> bool:
+    """Whether a fact occurs in what a span covers, originals under earlier folds included.
 
-    What stands for originals tells of those that were let go of. It is asked first, since a summary holds the facts:
-    O(shown), and O(covered) for a fact that is in none.
+    Earlier folds are searched first: a summary holds its facts, and originals may have been released. O(shown), and
+    O(covered) for a fact that is in none of them.
     """
     shown = (tile.fold.shown for tile in view.tiles[span.first : span.last] if tile.fold is not None)
     return any(fact in message.text for messages in shown for message in messages) or any(
@@ -291,8 +299,8 @@ def _all_texts(message: Message) -> Iterable[str]:
     yield from (part.text for part in message.parts if isinstance(part, Opaque))
 
 
-def _told(message: Message, result_chars: int) -> Iterable[str]:
-    """A message as lines of a record: no thinking blocks, results shortened (opencode#31188, checkpoint system)."""
+def _record_lines(message: Message, result_chars: int) -> Iterable[str]:
+    """A message as lines of a record: without thinking, results shortened (opencode#31188, checkpoint system)."""
     text = "\n".join(_text(part) for part in message.parts if isinstance(part, Text | Image | Document)).strip()
     if text:
         who = "user" if speaks(message) else message.role
@@ -301,15 +309,15 @@ def _told(message: Message, result_chars: int) -> Iterable[str]:
         yield f"cited: {_short(message.cited, result_chars)}"
     for part in message.parts:
         if isinstance(part, Opaque):
-            yield from _provided(part, result_chars)
+            yield from _provider_tool_lines(part, result_chars)
     for call in message.calls:
         yield f"call {call.name}: {_short(call.arguments, 2 * result_chars)}"
     for result in message.results:
         yield f"result{' (failed)' if result.is_error else ''}: {_short(result.text, result_chars)}"
 
 
-def _provided(part: Opaque, result_chars: int) -> Iterable[str]:
-    """What a tool that the provider ran was asked and brought, told as calls and results of the client are."""
+def _provider_tool_lines(part: Opaque, result_chars: int) -> Iterable[str]:
+    """Calls of tools that the provider ran, and their results, in the form of the client's."""
     said = part.saying
     if said.name:
         yield f"call {said.name}: {_short(said.arguments, 2 * result_chars)}"
@@ -329,13 +337,15 @@ def _short(text: str, limit: int) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that cannot end the marks around it."""
+    """A text that cannot close the marks around it: its author must not write instructions behind them."""
     return text.replace("<<<", "‹‹‹").replace(">>>", "›››")
 
 
 def _fitting(text: str, at: int, chars: int, most_tokens: int, view: View) -> tuple[str, int]:
-    """What of a text from `at` on is within `most_tokens`, and its tokens with a line break; about as many characters
-    as the piece before it (`chars`). O(size of what is returned): few counts, and so not the last character that fits.
+    """A piece of a text from `at` on within `most_tokens`, and its tokens with a line break. O(its size).
+
+    It tries about as many characters as the piece before (`chars`): few counts, and so not the last character that
+    fits.
     """
     part = text[at : at + chars] if chars else text_exceeding(text, at, most_tokens, view.counter)
     while (tokens := view.counter.text(part) + 1) > most_tokens and len(part) > 1:
@@ -344,7 +354,7 @@ def _fitting(text: str, at: int, chars: int, most_tokens: int, view: View) -> tu
 
 
 def _pieces(texts: Sequence[str], room_tokens: int, view: View) -> tuple[str, ...]:
-    """The record in pieces of at most `room_tokens`; a line that is larger by itself is split. O(size)."""
+    """The record in pieces of at most `room_tokens`; a longer line is split. O(size)."""
     pieces: list[str] = []
     lines: list[str] = []
     size = 0
@@ -358,43 +368,7 @@ def _pieces(texts: Sequence[str], room_tokens: int, view: View) -> tuple[str, ..
                 pieces.append("\n".join(lines))
                 lines, size = [], 0
             lines.append(part)
-            size = room_tokens if at < len(line) else size + tokens  # what goes on does so in the next piece
+            size = room_tokens if at < len(line) else size + tokens  # the rest of a split line starts the next piece
     if lines:
         pieces.append("\n".join(lines))
     return tuple(pieces) or ("(nothing but the checkpoint)",)
-
-
-class LeavesOut(Protocol):
-    """A reducer that can say which spans it would leave out."""
-
-    def leaving(self, view: View, need: Need, *, spare: bool = True) -> Iterable[Span]:
-        """The spans, oldest first; with `spare` checkpoints are not among them."""
-
-
-@dataclass(frozen=True, slots=True)
-class SumUp:
-    """Asks for a checkpoint of each span that `drop` would leave out; an earlier checkpoint is updated.
-
-    It stands before `drop` in a policy: what no model was there for, or failed at, leaves as it would have.
-    """
-
-    drop: LeavesOut
-    summarize: Summarize = field(default_factory=Summarize)
-    name: str = "sum_up"
-    only_asks: ClassVar[bool] = True
-
-    def with_facts(self, facts: tuple[str, ...], /) -> SumUp:
-        """The same reducer, whose summaries hold these facts too."""
-        return replace(self, summarize=self.summarize.with_facts(facts))
-
-    def with_window(self, window_tokens: int, /) -> SumUp:
-        """The same reducer for a model with this window."""
-        return replace(self, summarize=self.summarize.with_window(window_tokens))
-
-    def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
-        """One ask per span, oldest first."""
-        for span in self.drop.leaving(view, need, spare=False):
-            alone = span.last == span.first + 1 and is_checkpoint(view.tiles[span.first])
-            wanted = not alone and span.tokens >= self.summarize.least_tokens
-            if wanted and (ask := self.summarize.ask(view, span, need)) is not None:
-                yield ask

@@ -1,4 +1,4 @@
-"""One oversized result or argument: cut, with a line that says what is missing.
+"""Cuts an oversized result or argument, with a line that says what is missing.
 
 The texts of the notices and their numbers are those of the documented systems (docs/policies.md).
 """
@@ -89,7 +89,7 @@ class OutputLimits:
 
 
 def cut_output(text: str, limits: OutputLimits) -> str:
-    """An output cut by lines, then characters, then bytes; a notice with the figures follows."""
+    """An output cut by lines, then characters, then bytes, with the figures in a notice after it."""
     lines = text.splitlines()
     before = (len(lines), len(text), _bytes(text))
     out = text if len(lines) <= limits.max_lines else "\n".join(_fewer_lines(lines, limits))
@@ -104,12 +104,12 @@ def cut_output(text: str, limits: OutputLimits) -> str:
     return f"{out}\n[output truncated: {figures}]"
 
 
-# Below this a limit has no room for two ends and the marker between them (checkpoint system).
+# The least limit with room for two ends and the marker between them (checkpoint system).
 LEAST_LINES = 4
 
 
 def _fewer_lines(lines: list[str], limits: OutputLimits) -> list[str]:
-    """`max_lines` lines, the marker among them."""
+    """`max_lines` lines, the marker included."""
     if limits.mode == "head" or limits.max_lines < LEAST_LINES:
         return lines[: limits.max_lines]
     kept = limits.max_lines - 1
@@ -118,10 +118,11 @@ def _fewer_lines(lines: list[str], limits: OutputLimits) -> list[str]:
 
 
 def _cut_ends(text: str, limit: int, mode: str, unit: str, ends: Callable[[str, int, int], tuple[str, str]]) -> str:
-    """`limit` characters or bytes, the marker among them where both ends stay and there is room for it."""
+    """`limit` characters or bytes, the marker included where both ends stay and there is room for it."""
     size = len(text) if unit == "characters" else _bytes(text)
     if size <= limit:
         return text
+    # With the whole size in it, the marker is at least as long as the one that is shown.
     kept = limit - len(f"\n... [{size} {unit} omitted] ...\n")
     if mode == "head" or kept <= 0:
         return ends(text, limit, 0)[0]
@@ -139,7 +140,7 @@ def _byte_ends(text: str, head: int, tail: int) -> tuple[str, str]:
 
 
 def shorter(short: str, text: str, counter: Counter) -> str:
-    """The cut text, unless its notice made it no shorter than the whole."""
+    """The cut text, or the whole if the notice made the cut one no shorter."""
     return short if counter.text(short) < counter.text(text) else text
 
 
@@ -151,7 +152,7 @@ def each_fresh(
     *,
     turn: Callable[[Seq], None] = lambda group: None,
 ) -> Iterable[Fold]:
-    """One fold for every fresh result that `cut(text, tool name)` changes; `turn(group)` goes before each entry."""
+    """One fold per message with fresh results that `cut(text, tool name)` changes; `turn(group)` precedes each."""
     for _, tile, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
         form = tile.forms.get(entry.seq)
         if entry.seq < need.fresh or (form is not None and form.reducer == name):
@@ -163,7 +164,7 @@ def each_fresh(
 
         def change(result: ToolResult, tools: Mapping[str, str] = tools, came: Mapping[str, str] = came) -> str | None:
             text = result.text
-            if text != came[result.call_id]:  # an earlier guard has seen to it: its notice stays whole
+            if text != came[result.call_id]:  # cut by an earlier guard: its notice must stay whole
                 return None
             new = cut(text, tools.get(result.call_id, ""))
             return None if new == text else new
@@ -177,7 +178,7 @@ def each_fresh(
 
 
 def tool_names(view: View, start: Seq, stop: Seq) -> dict[str, str]:
-    """Call id -> tool name for the calls of entries in [start, stop]."""
+    """Tool names by call id, for the calls of entries in [start, stop]."""
     tile = view.tiles[view.index(start)]
     return {call.id: call.name for entry in tile.entries if start <= entry.seq <= stop for call in entry.message.calls}
 
@@ -186,7 +187,7 @@ def tool_names(view: View, start: Seq, stop: Seq) -> dict[str, str]:
 class FileViewLimit:
     """Cuts each fresh result at 4,000 bytes (the autopilot system cuts file views when they are fetched).
 
-    `tools` are those that view files; without it the results of all tools are cut.
+    `tools` are the tools that view files; without it the results of all tools are cut.
     """
 
     limit_bytes: int = 4_000
@@ -254,10 +255,10 @@ class ResultLimit:
 class ShortenNew:
     """Shortens large fresh results to their beginning, end and the lines that bring names.
 
-    Shortening on arrival is the cheapest reduction there is: what has not been sent yet breaks no cached prefix.
-    The whole result stays readable in the archive. A result may take `share` of the room that is left below `fill` of
-    the input limit, so that an empty window takes more than a full one, and `of_result` of its own size beyond that, as
-    long as both together are at most `most` of that room; at least `least_tokens`, at most `most_tokens`.
+    Shortening on arrival is the cheapest reduction there is: what has not been sent yet changes no cached prefix. The
+    whole result stays readable in the archive. A result may take `share` of the room left below `fill` of the input
+    limit, so that an empty window takes more than a full one, and `of_result` of its own size, both together at most
+    `most` of that room; at least `least_tokens`, at most `most_tokens`.
     """
 
     share: float = 0.06
@@ -270,7 +271,7 @@ class ShortenNew:
     name: str = "truncate"
 
     def exempting(self, tools: frozenset[str], /) -> ShortenNew:
-        """The same reducer, which leaves results of these tools alone too."""
+        """The same reducer, which lengths results of these tools alone too."""
         return replace(self, exempt=self.exempt | tools)
 
     def arriving(self, share: float | None, of_result: float | None, /) -> ShortenNew:
@@ -280,7 +281,7 @@ class ShortenNew:
         return replace(self, share=share, of_result=of_result, most=max(self.most, share))
 
     def limit_tokens(self, need: Need, used_tokens: int, result_tokens: int) -> int:
-        """Size to which a result is cut when the view holds `used_tokens` without it."""
+        """The size to which a result is cut when the view holds `used_tokens` without it."""
         room = self.fill * need.limit_tokens - used_tokens
         wanted = min(self.most * room, self.share * room + self.of_result * result_tokens)
         return min(self.most_tokens, max(self.least_tokens, int(wanted)))
@@ -289,13 +290,14 @@ class ShortenNew:
         """One fold per fresh result over its limit; each result leaves less room to the next."""
         fresh = fresh_results(view, need)
         used = view.estimated_tokens - sum(entry.tokens for entry in fresh)
+        # A message that is one text was counted as it came: a megabyte is not counted twice.
         counted = dict(filter(None, (lone_text(entry.message, entry.tokens, view.counter) for entry in fresh)))
 
         def cut(text: str, tool: str) -> str:
             nonlocal used
             tokens = counted[text] if text in counted else view.counter.text(text)
             limit = tokens if tool in self.exempt else self.limit_tokens(need, used, tokens)
-            # A result that is barely over its limit stays whole: the notice alone would eat what is saved.
+            # A result barely over its limit stays whole: the notice would use up what is saved.
             out = text if tokens <= limit + self.least_tokens // 2 else shorten(text, limit, view, tokens)
             used += min(tokens, limit)
             return out
@@ -304,13 +306,13 @@ class ShortenNew:
 
 
 def fresh_results(view: View, need: Need) -> list[Entry]:
-    """The results that have just come in."""
+    """The entries with results that have not been sent yet."""
     first = view.index(need.fresh) if need.fresh else 0
     return [entry for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh]
 
 
 def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) -> str:
-    """`text` in about `limit_tokens`, with a notice that gives the figures; `total` are its tokens, where known."""
+    """`text` in about `limit_tokens`, with the figures in a notice; `total` are its tokens, if known."""
     total = view.counter.text(text) if total is None else total
     if total <= limit_tokens:
         return text
@@ -321,7 +323,7 @@ def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) 
 def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> str:
     """The arguments of a call with their long strings shortened, largest first; they stay valid JSON of the same shape.
 
-    Short strings, numbers and keys stay as they are (hermes#13574: arguments cut as text are invalid JSON for ever).
+    Short strings, numbers and keys stay (hermes#13574: arguments cut as text are invalid JSON for ever).
     """
     if counter.text(call.arguments) <= limit_tokens:
         return call.arguments
@@ -332,31 +334,31 @@ def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> st
         value = json.loads(call.arguments)
     except ValueError:
         return call.arguments
-    leaves: list[int] = []
-    _measure(value, leaves)
+    lengths: list[int] = []
+    _string_lengths(value, lengths)
     for most in (2000, 800, 320, 120, 48, 24):
-        if leaves and most >= max(leaves):
+        if lengths and most >= max(lengths):
             continue
-        text = json.dumps(_lessened(value, most), ensure_ascii=False)
+        text = json.dumps(_shortened_strings(value, most), ensure_ascii=False)
         if counter.text(text) <= limit_tokens:
             return text
-    return json.dumps(_lessened(value, 24), ensure_ascii=False)
+    return json.dumps(_shortened_strings(value, 24), ensure_ascii=False)
 
 
-def _measure(value: Json, leaves: list[int]) -> None:
+def _string_lengths(value: Json, lengths: list[int]) -> None:
     if isinstance(value, str):
-        leaves.append(len(value))
+        lengths.append(len(value))
     elif isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
-            _measure(inner, leaves)
+            _string_lengths(inner, lengths)
 
 
-def _lessened(value: Json, most_chars: int) -> Json:
+def _shortened_strings(value: Json, most_chars: int) -> Json:
     if isinstance(value, str) and len(value) > most_chars + 24:
         head, tail = head_and_tail(value, most_chars - most_chars // 3, most_chars // 3)
         return f"{head}[… {len(value) - len(head) - len(tail)} characters cut …]{tail}"
     if isinstance(value, dict):
-        return {key: _lessened(inner, most_chars) for key, inner in value.items()}
+        return {key: _shortened_strings(inner, most_chars) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_lessened(inner, most_chars) for inner in value]
+        return [_shortened_strings(inner, most_chars) for inner in value]
     return value

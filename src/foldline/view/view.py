@@ -50,7 +50,7 @@ REFUSED_PART = "refused-part"
 """What signs a form without a part that the provider refused: it is made of a pinned or a newest user message too."""
 
 LAST_RUNG = "floor"
-"""The reducer that runs where nothing else makes a request fit: it alone may shorten the text of a paused turn."""
+"""The reducer that runs where nothing else makes a request fit: it alone may shorten text beside an open pair."""
 
 
 class View:
