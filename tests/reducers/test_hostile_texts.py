@@ -28,7 +28,7 @@ _STALLING = {
 
 _READING = """
 from foldline.reducers.importance import _files
-from foldline.text.instructions import gist, sentences, standing
+from foldline.text.instructions import durability, gist, sentences
 from foldline.reducers.digest import _indented
 from foldline.text.shorten import _DEFINES, extract
 from foldline.tokens import ESTIMATE
@@ -36,7 +36,7 @@ from foldline.tokens import ESTIMATE
 def read(name, text):
     print("reading", name, flush=True)
     _files(text)
-    [standing(one) for one in sentences(text)[:1_000]]
+    [durability(one) for one in sentences(text)[:1_000]]
     gist(text)
     _indented(text, bare=True)
     [_DEFINES.match(line) for line in text.splitlines()[:1_000]]

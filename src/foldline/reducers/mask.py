@@ -224,8 +224,8 @@ class ShortenOld:
                 new = shorten(text, max(12, limit // many), view)
                 return None if new == text else new
 
-            # From the original, so that extracts are not cut twice. A placeholder replaced a result on purpose: it stays,
-            # whichever reducer made it.
+            # From the original, so that extracts are not cut twice. A placeholder replaced a result on purpose: it
+            # stays, whichever reducer made it.
             replaced = form is not None and _holds_placeholder(form.shown[0], entry.message)
             parts = with_texts(form.shown[0] if form is not None and replaced else entry.message, change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
