@@ -1,4 +1,4 @@
-"""An agent out of its parts: settings, a model, a workspace, a place for its sessions."""
+"""Assembles an agent from settings, a model, a workspace and a session."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def system_prompt(tools: Collection[str]) -> str:
     return "\n".join(lines)
 
 
-# Tools that are off unless allowed, and then asked for at each call.
+# Tools that change things: off unless allowed, and even then a person allows each call.
 ASKED_FOR = ("write_file", "edit_file", "run_command")
 
 
@@ -91,7 +91,7 @@ def assemble(
     above: _SubAgents | None = None,
     system: str | None = None,
 ) -> Agent:
-    """The agent, its session read from `stored` where that holds one, or a `session` of the same dialect that goes on.
+    """Assemble an agent: with the session in `stored`, or with a live `session` of the same dialect.
 
     O(log). Raises InvalidInput.
     """
@@ -134,7 +134,7 @@ def assemble(
 
 
 def tool_names(settings: AgentSettings) -> tuple[str, ...]:
-    """The tools of our own that these settings give."""
+    """Return the names of the built-in tools under these settings."""
     names = ("read_file", "list_files", "search_files", "write_file", "edit_file", "run_command", "fetch_url")
     ours = (*names, "recall", "compact_context", "spawn_agent")
     shown = [name for name in ours if name not in ASKED_FOR or name in settings.tools.allow]
@@ -162,7 +162,7 @@ def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:
 
 
 class _SubAgents:
-    """Starts the sub-agents of an agent, each in a session of its own in the folder of the one that started it.
+    """Starts the sub-agents of an agent, each with a session in the folder of its parent's.
 
     `first` is the agent that a person talks to: the sub-agents of its session are counted together, over restarts and
     other models, and those of its sub-agents with them.
@@ -175,12 +175,12 @@ class _SubAgents:
         self.depth: int = 0 if above is None else above.depth + 1
 
     def started(self) -> int:
-        """How many were started in the session. O(those)."""
+        """Return how many were started in the session. O(their number)."""
         first = self._first
         return first._unkept if first._stored is None else _agents_in(first._stored.agents())
 
     async def begin(self, task: str, number: int) -> TurnEnded:
-        """Run one to its end."""
+        """Start a sub-agent and run it to its end."""
         parts, tell = self._parts, self._tell
         own = None if self._stored is None else self._session(self._stored)
         self._first._unkept += 1
@@ -201,7 +201,7 @@ class _SubAgents:
             ended = await agent.run(task)
             try:
                 agent.session.save()
-            except OSError as fault:  # nothing depends on the snapshot
+            except OSError as fault:  # a snapshot is only for other readers
                 tell(Notice(f"agent {number}: its snapshot could not be written: {fault}"))
         return ended
 
@@ -217,7 +217,7 @@ class _SubAgents:
 
 
 def _agents_in(store: Store) -> int:
-    """The sub-agents of a session, and theirs."""
+    """Return the number of sub-agents in a store, nested ones included."""
     return sum(1 + _agents_in(store.agents(name)) for name in store.names())
 
 
@@ -232,20 +232,20 @@ def _policy(settings: AgentSettings) -> Policy:
 
 
 def _counter(settings: AgentSettings, model: str) -> Counter:
-    """How tokens are counted. Raises MissingExtra for exact counts where the extra is not there."""
+    """Return the counter. Raises MissingExtra for exact counts without the extra."""
     if settings.counter == "exact":
         return exact_counter(model)
     return CharsPerFour() if settings.counter == "chars" else ESTIMATE
 
 
 def _cache_rule(provider: Provider, extra: Mapping[str, Json]) -> CacheRule | None:
-    """The rule of a cache that is to live otherwise than usual (`cache_control`, "ttl"); None where none is."""
+    """Return the rule of a cache with another lifetime than usual (`cache_control`, "ttl"); None without one."""
     seconds = cache_seconds(json.dumps({"cache_control": extra.get("cache_control")}))
     return cache_rule_of(provider.model, provider.dialect, seconds) if seconds else None
 
 
 def _summarize(parts: Parts, log: _CallRecorder) -> AsyncSummarize | None:
-    """The summariser; none where it is switched off, or for a model too small to be trusted (its catalogue entry)."""
+    """Return the summariser. None if it is off, or if the catalogue says that the model is too small for summaries."""
     chosen = parts.summaries or parts.provider
     if not parts.settings.summaries or lookup(chosen.model, local=True).summaries == "off":
         return None
@@ -253,19 +253,20 @@ def _summarize(parts: Parts, log: _CallRecorder) -> AsyncSummarize | None:
     model = parts.settings.model if parts.summaries is None else parts.settings.summariser or parts.settings.model
     if chosen.endpoint == parts.provider.endpoint and is_text_only(model.extra):
         return asks
-    # By prompts of their own alone: elsewhere no cache has the session, and fields that nobody knows might act on it.
+    # As a plain callable it only writes by prompts of its own. To continue the session instead would hit no cache at
+    # another endpoint, and could trigger unknown fields of `extra`.
     return asks.__call__
 
 
 class _CallRecorder:
-    """The way into the log of calls. A log that cannot be written is said once, and stops nothing."""
+    """Records model calls in their log. A log that cannot be written is reported once, and stops nothing."""
 
     def __init__(self, parts: Parts, session_id: str, tell: Listener) -> None:
         self._calls, self._provider, self._in_thread = parts.calls, parts.provider, parts.writes_in_thread
         self._session_id, self._tell = session_id, tell
 
     async def reply(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
-        """One call of the loop."""
+        """Record a call of the loop."""
         body = reply.request_body if reply is not None else self._refused(request)
         counted = usage or Usage(input_tokens=request.tokens, reported=False)
         seconds, folds = 0.0 if reply is None else reply.seconds, len(request.folds)
@@ -276,14 +277,14 @@ class _CallRecorder:
         await self._write(record)
 
     def _refused(self, request: Request) -> dict[str, Json]:
-        """The body of a request that got no reply, near enough to compare it with those that did."""
+        """Return about the body of a request without a reply, to compare it with those that got one."""
         beside: dict[str, Json] = {"model": self._provider.model, "tools": request.tools}
         if self._provider.dialect != "openai-chat" or not request.system:
             return {**beside, "messages": request.messages, "system": request.system}
         return {**beside, "messages": [{"role": "system", "content": request.system}, *request.messages]}
 
     async def summary(self, reply: Reply) -> None:
-        """One call of the summariser."""
+        """Record a call of the summariser."""
 
         def record(calls: CallLog) -> None:
             asked = ESTIMATE.text(json.dumps(reply.request_body, ensure_ascii=False))

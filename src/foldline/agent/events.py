@@ -1,4 +1,4 @@
-"""What an agent tells whoever listens: frozen values, and their JSON form."""
+"""The events of an agent: frozen values, and their JSON form."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What the user said is where no crash can take it away, as message `seq` of the session."""
+    """The user's message is on disk, as entry `seq` of the session."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calling:
-    """The model is called: how much is sent, by our count (S0.04)."""
+    """A request is sent to the model; its size by our count (S0.04)."""
 
     messages: int
     size_bytes: int
@@ -47,7 +47,7 @@ class Calling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyFinished:
-    """A whole reply is recorded. `figures` are those after it; `estimated` where the server reported no usage.
+    """A complete reply is recorded. `figures` is the usage after it; `estimated` if the server reported none.
 
     `prompt_tokens` is what the server counted, `expected_tokens` what we had counted for the same request.
     """
@@ -66,7 +66,7 @@ class ReplyFinished:
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A tool call begins to run; `arguments` is the JSON text that the model wrote."""
+    """A tool call starts; `arguments` is the JSON text that the model wrote."""
 
     call_id: str
     tool: str
@@ -75,7 +75,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished:
-    """A tool call has ended; `text` is the whole result, whose size is `tokens` by our count."""
+    """A tool call has ended; `text` is its whole result, of `tokens` by our count."""
 
     call_id: str
     tool: str
@@ -87,7 +87,7 @@ class ToolFinished:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for the user: what was recovered, what was refused, what could not be done."""
+    """A sentence for the user about a recovery, a refusal or a failure."""
 
     text: str
 
@@ -99,7 +99,7 @@ EndReason: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnded:
-    """A turn is over and recorded; `text` is the last answer, `message` says why where it is not "done".
+    """A turn is over and recorded; `text` is the last answer, `message` the reason if it is not "done".
 
     "paused": its user left, or the server stops; "interrupted": its process ended in the middle of it.
     """

@@ -1,4 +1,4 @@
-"""The session of an agent: a context that is written down before anybody acts upon it."""
+"""The session of an agent: a context whose events are on disk before anything acts on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOT_KEPT = "[no result was kept: the process ended before it was written down]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
-    """What a context runs under: everything but its history."""
+    """Everything that a context needs but its history."""
 
     dialect: str
     model: str
@@ -51,27 +51,27 @@ class RunSettings:
     endpoint: str = ""
     counter: Counter = ESTIMATE
     cache_rule: CacheRule | None = None
-    """The prices and lifetime of the provider's cache, where others were asked for than the model's usual ones."""
+    """The prices and lifetime of the provider's cache, if requests ask for other ones than the model's usual."""
 
     def context(self, events: Sequence[Event], **more: Any) -> Context:
-        """The context that these events lead to, its messages in memory bounded (S3.02). O(log)."""
+        """Replay events into a context with a bound on its messages in memory (S3.02). O(log)."""
         settings = {name: getattr(self, name) for name in self.__slots__}
         policy = self.policy
-        if policy.auto:  # who switched folding off is not folded for
+        if policy.auto:  # the limit folds too, and must not where the user switched folding off
             settings["policy"] = replace(policy, always=(*policy.always, MessageLimit()))
         return Context.replay(events, **{**settings, **more})
 
 
 class AgentSession:
-    """Everything that happened in a session, and what the model is sent of it.
+    """The events of a session, and what the model is sent of them.
 
-    With `stored` each method has its events on the disk before it returns, and what folds stand for leaves memory:
-    it is read from there when it is looked at. Without it the session lives as long as the process. Methods that write
-    raise OSError (a full disk): what was not written is written with the next event.
+    With `stored`, every method has its events on disk before it returns, and folded messages leave memory; they are
+    read back on demand. Without it the session lives as long as the process. Methods that write raise OSError (a full
+    disk); the next event then writes the rest.
 
-    With `writes_in_thread`, for a loop that others share, what is recorded is on the disk once `flush` was awaited,
-    and methods that are awaited do that themselves. What they fold of a large history is read in a thread: others may
-    look at the session meanwhile, and see it as it stands between two folds.
+    With `writes_in_thread`, for an event loop with several sessions, events are on disk once `flush` was awaited;
+    coroutines await it themselves. They fold large histories in a thread. Others may read the session meanwhile, and
+    see it as it is between two folds.
     """
 
     def __init__(
@@ -94,75 +94,75 @@ class AgentSession:
         self._context = self._build_context(tuple(stored.events()) if stored is not None else (), under)
         self._written = self._context.event_count
         if stored is not None:
-            self._context.release()  # a session of months takes the memory of its window
+            self._context.release()  # so that a session of months takes only the memory of its window
         self._answer_open_calls(NOT_KEPT)
 
-    # --- what it is --------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------------------------
 
     @property
     def context(self) -> Context:
-        """The context as it stands; another object after `switch` and after some `undo`."""
+        """The current context. Another object after `switch`, and after an `undo` of folds that left memory."""
         return self._context
 
     @property
     def figures(self) -> WindowUsage:
-        """How full the window is."""
+        """The usage of the window."""
         return self._context.figures
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been said yet."""
+        """Whether the session has no events."""
         return self._context.event_count == 0
 
     def listen(self, listener: Listener | None) -> None:
-        """Tell another listener from here on."""
+        """Send further events to another listener."""
         self._listener = listener
 
     # --- recording ---------------------------------------------------------------------------------------------------
 
     def add_user_message(self, text: str, *, key: str = "") -> Entry:
-        """Begin a turn, and record what the user says; `key` as `Agent.run` has it. Raises InvalidInput (no words)."""
+        """Begin a turn with a message of the user; `key` as in `Agent.run`. Raises InvalidInput for an empty one."""
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="message")
         self._answer_open_calls(
             INTERRUPTED
         )  # of a reply that could not be written down, so that its calls were not run
-        # First: a turn without a message never was, a message without its key would come twice.
+        # Before the message: a turn without one is harmless, but a client repeats a message whose key it cannot find.
         self._record_turn("begun", **({"key": key} if key else {}))
         return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
 
     def end_turn(self, reason: str) -> None:
-        """End the turn, and record why."""
+        """Record the end of the turn and its reason."""
         self._record_turn("ended", reason=reason)
 
     async def count_in_background(self, text: str) -> None:
-        """Count in a thread what is about to be said, where others share the loop. O(its size)."""
+        """Count a message in a thread before it is recorded, if other sessions share the loop. O(its size)."""
         if self.writes_in_thread:
             await self._counter.count_in_background(text)
 
     async def flush(self) -> None:
-        """Everything that was recorded is on the disk when this returns. Raises OSError, SessionLost."""
+        """Wait until all events are on disk. Raises OSError, SessionLost."""
         if self.writes_in_thread and (self._turns or self._written < self._context.event_count):
             await run_to_end(self._write_pending)
 
     def add_notice(self, text: str) -> Entry:
-        """Record a notice of ours for the model: a user message that is nobody's words."""
+        """Record a notice to the model: a user message that no user wrote."""
         note = codec_for(self.under.dialect).note(text)
         return self.record([codec_for(self.under.dialect).write(note)], kind="notice")[0]
 
     def record(self, wires: Sequence[Wire], *, kind: str = "") -> list[Entry]:
-        """Record messages in their own JSON, all of them in one write."""
+        """Record messages, given as JSON of the dialect, in one write."""
         entries = [self._context.append(wire, kind=kind) for wire in wires]
         self._counter.clear()
         self._write()
         return entries
 
     def record_results(self, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Entry]:
-        """Record what calls brought: (call, text, whether it is an error), as the dialect has it."""
+        """Record results of calls, each as (call, text, whether it is an error)."""
         return self.record(result_messages(self.under.dialect, results))
 
     def observe(self, usage: object) -> Usage:
-        """Record the usage that was reported for the last request."""
+        """Record the usage that the provider reported for the last request."""
         found = self._context.observe(usage)
         self._idle.reset()
         self._write()
@@ -171,17 +171,17 @@ class AgentSession:
     # --- sending and folding -----------------------------------------------------------------------------------------
 
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
-        """The next request, with its folds written down. Raises DoesNotFit."""
+        """Return the next request, its folds on disk. Raises DoesNotFit."""
         self._archive.buffering = self.writes_in_thread
         try:
             request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
-            self._idle.reset()  # only now: what was not sent keeps no cache warm
+            self._idle.reset()  # not before: a request that was not built keeps no cache warm
             return request
         finally:
             await self._store_folds()
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
-        """Do what a refusal asks for. Raises DoesNotFit at the end of the ladder."""
+        """Recover from a refusal: learn its limit, and fold. Raises DoesNotFit when nothing is left to try."""
         self._archive.buffering = self.writes_in_thread
         try:
             return await self._context.recover_async(failure, summarize)
@@ -189,7 +189,7 @@ class AgentSession:
             await self._store_folds()
 
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
-        """Fold everything that may be folded; without a model a digest stands for it. Raises SummaryError."""
+        """Fold all that may be folded, into a summary or, without a model, a digest. Raises SummaryError."""
         self._archive.buffering = self.writes_in_thread
         try:
             return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=self._idle.seconds)
@@ -197,24 +197,23 @@ class AgentSession:
             await self._store_folds()
 
     def undo(self) -> tuple[Unfold, ...]:
-        """Take back the last batch of folds. O(log) when what they cover has left memory."""
+        """Undo the last batch of folds. O(log) if the messages they cover have left memory."""
         self._reload()
         taken = self._context.undo()
         self._write_pending()
         return taken
 
     def pin(self, seq: Seq, *, pinned: bool = True) -> None:
-        """Keep the group of an entry whole from here on. Raises InvalidInput, and FoldRefused when it is folded."""
+        """Exempt the group of an entry from folding. Raises InvalidInput, and FoldRefused if it is folded already."""
         if seq not in self._context.view.entries:
             self._reload()
         self._context.pin(seq, pinned=pinned)
         self._write_pending()
 
     def switch(self, under: RunSettings) -> None:
-        """Go on under other settings of the same dialect: model, policy, window, tools. O(log).
+        """Continue under other settings of the same dialect: model, policy, window, tools. O(log).
 
-        Folds that were made stay. Limits that were learned stay with their server and model. Raises InvalidInput for
-        another dialect.
+        Folds stay. Learned limits stay with their server and model. Raises InvalidInput for another dialect.
         """
         if under.dialect != self.under.dialect:
             raise InvalidInput(
@@ -222,7 +221,7 @@ class AgentSession:
                 place="model",
             )
         same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
-        self._write_pending()  # what a full disk kept from it; the log is all that is left of the session below
+        self._write_pending()  # after a full disk: below, the session is rebuilt from its log alone
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
         context = self._build_context(events, under)
         if self.stored is not None:
@@ -230,12 +229,12 @@ class AgentSession:
         self.under, self._context = under, context
         self._written = context.event_count
 
-    # --- looking back ------------------------------------------------------------------------------------------------
+    # --- reading back ------------------------------------------------------------------------------------------------
 
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
     ) -> str:
-        """Lines of an entry as it came in, in memory or on the disk. Raises InvalidInput."""
+        """Return lines of an entry as it was recorded, from memory or disk. Raises InvalidInput."""
         part: dict[str, Any] = {"start_line": start_line, "start_char": start_char, "lines": lines, "call_id": call_id}
         if seq in self._context.view.entries:
             return self._context.peek(seq, **part)
@@ -243,7 +242,7 @@ class AgentSession:
         return entry_excerpt(codec_for(self.under.dialect), found, seq, **part)
 
     def saved(self, name: str) -> str:
-        """An output that went to the archive whole, by its SHA-256 or its path there. Raises InvalidInput."""
+        """Return an archived output, by its SHA-256 or its path. Raises InvalidInput."""
         key = PurePath(name.strip()).name
         try:
             return self._archive.get(key).decode("utf-8", "surrogatepass")
@@ -251,9 +250,9 @@ class AgentSession:
             raise InvalidInput(f"no output is kept under {name[:100]!r}", place="saved") from None
 
     def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
-        """(seq, line number, line) of the lines that match, over all entries. O(log). Raises InvalidInput.
+        """Return (seq, line number, line) of each matching line of all entries. O(log). Raises InvalidInput.
 
-        Like `peek` it may be called in another thread than that of the loop, while nothing is recorded.
+        Like `peek`, it may run in another thread than the event loop, as long as nothing is recorded.
         """
         if not self._context.released or seq in self._context.view.entries:
             return self._context.grep(pattern, seq=seq, work=work)
@@ -261,13 +260,13 @@ class AgentSession:
         return search(codec_for(self.under.dialect), found, pattern, work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
-        """Every fold in effect that covers an entry. O(log). Raises InvalidInput."""
+        """Return every fold in effect that covers an entry. O(log). Raises InvalidInput."""
         return self.whole().explain(seq)
 
     def whole(self) -> Context:
-        """A context with everything in memory: this one, or where something has left it, one made anew. O(log).
+        """Return a context with all messages in memory: this one, or a replay if some have left it. O(log).
 
-        To be read only: what is done to it is not written down.
+        Read-only: changes to it are not stored.
         """
         return (
             self._context
@@ -276,31 +275,31 @@ class AgentSession:
         )
 
     def save(self) -> None:
-        """Put the snapshot of the session in place. Raises OSError; nothing depends on it."""
+        """Write the snapshot of the session. Raises OSError; nothing depends on a snapshot."""
         if self.stored is not None:
             self.stored.save(self._context)
 
     def close(self) -> None:
-        """Let go of the files. Closing again does nothing."""
+        """Close the files. Idempotent."""
         if self.stored is not None:
             self.stored.close()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- storage ------------------------------------------------------------------------------------------------------
 
     def _build_context(self, events: Sequence[Event], under: RunSettings, *, quiet: bool = False) -> Context:
         gate, archive, given = _GatedListener(self._on_event), RecallableArchive(self._originals), dict[str, Any]()
         counter = BackgroundCounter(under.counter)
-        if not hasattr(under.counter, "message"):  # a rule for whole messages counts their characters
+        if not hasattr(under.counter, "message"):  # a counter of whole messages never asks for a single text
             given["counter"] = counter
         context = under.context(events, learned=self.learned, archive=archive, on_event=gate, **given)
-        gate.open = not quiet  # what is replayed was told when it happened
+        gate.open = not quiet  # replayed events were emitted when they happened
         context.in_thread = self._read_history
         if not quiet:
             self._archive, self._counter = archive, counter
         return context
 
     async def _read_history(self, read: Callable[[], Any]) -> Any:
-        """What comes of reading a large history: in a thread, where others share the loop."""
+        """Run a read of a large history, in a thread if other sessions share the loop."""
         return await FOLDS.run(lambda _: read(), run_to_end=True) if self.writes_in_thread else read()
 
     def _on_event(self, event: ContextEvent) -> None:
@@ -317,7 +316,7 @@ class AgentSession:
             self._write_pending()
 
     def _write_pending(self) -> None:
-        """Write down what is not yet, in the order in which it came; the originals of folds before the folds."""
+        """Write pending events in their order; the originals of folds before the folds."""
         self._archive.write()
         if self.stored is None:
             self._written = self._context.event_count
@@ -325,7 +324,7 @@ class AgentSession:
         while self._turns:
             at, state, more = self._turns[0]
             self._append(at)
-            del self._turns[0]  # whatever becomes of it: a turn that is told late is told wrongly
+            del self._turns[0]  # even if it fails: a retry would put the mark of the turn at the wrong place
             self.stored.turn(state, **more)
         self._append(self._context.event_count)
 
@@ -335,7 +334,7 @@ class AgentSession:
             self._written = stop
 
     async def _store_folds(self) -> None:
-        """Write down what folding brought, then let go of what it covers."""
+        """Store new folds, then release what they cover."""
         new = self._context.event_count - self._written
         self._write()
         await self.flush()
@@ -346,24 +345,24 @@ class AgentSession:
         return list(self._context.events if self.stored is None else self.stored.events())
 
     def _entries(self) -> Iterator[Entry]:
-        """The entries as they were written down, what has left memory too."""
+        """Iterate over all entries, including those that left memory."""
         events = self._context.events if self.stored is None else self.stored.events()
         return (event for event in until_stopped(events) if isinstance(event, Entry))
 
     def _reload(self) -> None:
         if self._context.released:
-            self._write_pending()  # what a full disk kept from it
+            self._write_pending()  # after a full disk: the log on disk must be whole before it is replayed
             self._context = self._build_context(self._all_events(), self.under)
             self._written = self._context.event_count
 
     def _answer_open_calls(self, result: str) -> None:
-        """Give calls that were left open a result that says so; what they began may have been done."""
+        """Give open calls a result that says so. Their side effects may have happened."""
         if waiting := open_calls(self._context):
             self.record_results([(call, result, True) for call in waiting])
 
 
 class _GatedListener:
-    """A listener that hears nothing until it is open."""
+    """A listener that drops events until it is open."""
 
     def __init__(self, tell: Callable[[ContextEvent], None]) -> None:
         self._tell = tell
@@ -375,7 +374,7 @@ class _GatedListener:
 
 
 def open_calls(context: Context) -> tuple[ToolCall, ...]:
-    """The calls of the newest turn that have no result. O(newest block)."""
+    """Return the calls of the newest turn that have no result. O(newest group)."""
     tile = next((tile for tile in reversed(context.view.tiles) if tile.entries or tile.fold is not None), None)
     if tile is None or tile.fold is not None:
         return ()

@@ -41,13 +41,13 @@ T = TypeVar("T")
 # How long a job runs before it gives up the interpreter, if it polls its `StopSignal` that often.
 RUN_SECONDS: Final = 0.002
 PAUSE_SECONDS: Final = 0.0005
-# What work runs before it stands aside, where it looks at its `StopSignal` and others wait.
+# How long a job runs before it yields its slot to waiting jobs.
 SLICE_SECONDS: Final = 0.1
-# Pieces of work that stand aside, each with its thread; more go on to their end.
+# Jobs that may have yielded at a time. Each still holds its thread, so that their number bounds the threads.
 MAX_YIELDED: Final = 64
-# How long a thread waits for more to do before it ends.
+# How long an idle thread waits for a job before it ends.
 IDLE_SECONDS: Final = 10.0
-# Pieces of work of one owner that wait, at most.
+# Queued jobs of one owner.
 MAX_WAITING: Final = 200
 
 _OWNER: Final[ContextVar[object]] = ContextVar("owner", default=None)
@@ -55,11 +55,11 @@ _STOP: Final[ContextVar[StopSignal | None]] = ContextVar("stop", default=None)
 
 
 class WorkCancelled(Exception):  # noqa: N818 - says what happened; no error of ours: it never leaves the thread
-    """The call that this work was for is over; nobody will see what it brings."""
+    """The call that this job belongs to is over; its result would be dropped."""
 
 
 class StopSignal:
-    """Tells work in a thread that nobody waits for it any more."""
+    """Tells a job in a thread that nobody waits for its result any more."""
 
     def __init__(self, yield_slot: Callable[[], None] = lambda: None) -> None:
         self._yield_slot = yield_slot
@@ -67,17 +67,17 @@ class StopSignal:
         self._paused_at = self._began_at = perf_counter()
 
     def begin(self) -> None:
-        """The work begins: from now on its time counts."""
+        """Start the clock of the job."""
         self._paused_at = self._began_at = perf_counter()
 
     def set(self) -> None:
-        """From now on `check` raises."""
+        """Make `check` and `poll` raise from now on."""
         self._is_set = True
 
     def check(self) -> None:
-        """Raises Cancelled when the work is to end; now and then lets other threads go on, the loop above all.
+        """Raise WorkCancelled if the job is to end; give up the interpreter now and then, above all to the event loop.
 
-        What holds a lock or a connection, or waits for a process, calls `poll` instead: this may wait for others.
+        A job that holds a lock or a connection, or waits for a process, calls `poll` instead: this may block on others.
         """
         if perf_counter() - self._began_at > SLICE_SECONDS:
             self._yield_slot()
@@ -85,7 +85,7 @@ class StopSignal:
         self.poll()
 
     def poll(self) -> None:
-        """The same, without standing aside for other work."""
+        """Do the same without yielding to other jobs."""
         if self._is_set:
             raise WorkCancelled("the call was cancelled")
         if perf_counter() - self._paused_at > RUN_SECONDS:
@@ -94,22 +94,22 @@ class StopSignal:
 
     @property
     def is_set(self) -> bool:
-        """Whether the work is to end."""
+        """Whether the job is to end."""
         return self._is_set
 
 
 def until_stopped(items: Iterable[T]) -> Iterator[T]:
-    """The items, as long as somebody waits for the work of this thread. Raises Cancelled."""
+    """Iterate while somebody waits for the job of this thread. Raises WorkCancelled."""
     stop = _STOP.get()
     for item in items:
         if stop is not None:
-            stop.poll()  # a log is open meanwhile
+            stop.poll()  # not `check`: a log is open meanwhile
         yield item
 
 
 @contextmanager
 def owned_by(owner: object) -> Iterator[None]:
-    """What is run in the block belongs to `owner`, unless it belongs to somebody already (a sub-agent's work)."""
+    """Assign jobs of the block to `owner`, unless they have one already (those of a sub-agent)."""
     token = _OWNER.set(owner if _OWNER.get() is None else _OWNER.get())
     try:
         yield
@@ -119,7 +119,7 @@ def owned_by(owner: object) -> Iterator[None]:
 
 @dataclass(slots=True, eq=False)
 class _ThreadJob:
-    """One piece of work, and where what it brings is waited for."""
+    """A job, and the future that waits for it."""
 
     work: Callable[[StopSignal], Any]
     owner: object
@@ -134,22 +134,21 @@ class _ThreadJob:
         try:
             self.context.run(_STOP.set, self.stop)
             result = self.context.run(self.work, self.stop)
-        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again in the event loop
             self._deliver(self.future.set_exception, error)
         else:
             self._deliver(self.future.set_result, result)
 
     def _deliver(self, end: Callable[[Any], None], what: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with suppress(RuntimeError):  # the event loop is closed, and nobody waits
             self.loop.call_soon_threadsafe(lambda: None if self.future.done() else end(what))
 
 
 class Workers:
-    """Up to `threads` threads for one kind of work, of which one owner has `each` at a time at most (all but one, if
-    not given).
+    """A pool of up to `threads` threads, at most `per_owner` of them for one owner (all but one by default).
 
-    Owners take turns, what has not begun goes before what stood aside, and what one owner has waiting is bounded. Safe
-    for several loops and threads.
+    Owners take turns, new jobs go before those that yielded, and the queue of an owner is bounded. Safe for several
+    event loops and threads.
     """
 
     def __init__(
@@ -160,16 +159,17 @@ class Workers:
         self._changed = threading.Condition()
         self._waiting: OrderedDict[object, deque[_ThreadJob]] = OrderedDict()
         self._yielded: deque[_ThreadJob] = deque()
+        # By owner: jobs that run or have yielded. Both hold a thread, so both count against its share.
         self._started: Counter[object] = Counter()
-        """Of each owner, what runs or stands aside."""
         self._running = self._idle = 0
         self._threads: set[threading.Thread] = set()
 
     async def run(self, work: Callable[[StopSignal], T], *, run_to_end: bool = False) -> T:
-        """What `work` returns.
+        """Run `work` in a thread and return its result.
 
-        A cancellation takes it out of the queue, or is passed on to it and no longer waits; with `run_to_end` it waits
-        until it has ended. Raises what the work raises, and InvalidInput where too much of this owner waits.
+        A cancellation removes a queued job; a running one is signalled and no longer waited for, except with
+        `run_to_end`, where its end is awaited. Raises what the work raises, and InvalidInput if the owner's queue is
+        full.
         """
         loop = asyncio.get_running_loop()
         job = _ThreadJob(work, _OWNER.get(), loop, loop.create_future(), run_to_end)
@@ -195,7 +195,7 @@ class Workers:
             self._changed.notify_all()
 
     def _cancel(self, job: _ThreadJob) -> bool:
-        """Tell a piece of work to end; whether it had not begun, and never will."""
+        """Signal a job to end. Returns whether it was still queued, and now never runs."""
         with self._changed:
             job.stop.set()
             self._changed.notify_all()
@@ -207,10 +207,10 @@ class Workers:
                 del self._waiting[job.owner]
             return True
 
-    # --- with the lock -----------------------------------------------------------------------------------------------
+    # --- under the lock -----------------------------------------------------------------------------------------------
 
     def _start_thread(self) -> None:
-        """Begin a thread where work waits that none is there for."""
+        """Start a thread if a queued job has none."""
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         waiting = sum(map(len, self._waiting.values()))
         if self._idle < waiting and len(self._threads) - len(self._yielded) < self._max_running:
@@ -219,13 +219,13 @@ class Workers:
             thread.start()
 
     def _next_job(self) -> _ThreadJob | None:
-        """The first piece that waits of the owner whose turn it is: one that has fewer begun than it may."""
+        """Return the first queued job of the next owner below its share."""
         return next(
             (queue[0] for owner, queue in self._waiting.items() if self._started[owner] < self._per_owner), None
         )
 
     def _wait_for_job(self) -> _ThreadJob | None:
-        """The next piece of work; None after some time without any."""
+        """Wait for a job and start it. Returns None after IDLE_SECONDS without one."""
         with self._changed:
             while True:
                 job = self._next_job() if self._running < self._max_running else None
@@ -258,10 +258,10 @@ class Workers:
                     if not self._started[job.owner]:
                         del self._started[job.owner]
                     self._changed.notify_all()
-            del job  # what it holds is not kept until the next one comes
+            del job  # or its result would stay in memory until the next job
 
     def _yield_slot(self, job: _ThreadJob) -> None:
-        """Let others run where some wait, and come back when it is this one's turn again, or it is to end."""
+        """Give the slot of a job to waiting ones. Returns when it is its turn again, or it is to end."""
         with self._changed:
             waits = self._next_job() is not None or self._yielded
             if not waits or job.run_to_end or len(self._yielded) >= MAX_YIELDED:
@@ -270,6 +270,7 @@ class Workers:
             self._running -= 1
             self._start_thread()
             self._changed.notify_all()
+            # Its own thread waits here: the state of the job is on that thread's stack and cannot move.
             while not job.stop.is_set and not self._is_turn_of(job):
                 self._changed.wait()
             self._yielded.remove(job)
@@ -281,24 +282,24 @@ class Workers:
 
 
 TOOLS: Final = Workers("foldline-tool", 3)
-"""What tools do in this process: reading, searching, comparing."""
+"""For tools in this process: reading, searching, comparing."""
 READERS: Final = Workers("foldline-reader", 4)
-"""Waiting for processes that read what may not be read in this one."""
+"""For waiting on processes that read hostile files."""
 NAMES: Final = Workers("foldline-name", 16)
-"""Asking for addresses of hosts: whoever answers for a host decides how long that takes."""
+"""For name resolution. Many threads, since the name server of a host decides how long it takes."""
 FOLDS: Final = Workers("foldline-fold", 1)
-"""What is folded of large histories: never at its look for others, so one at a time beside the loop."""
+"""For folds of large histories. They never yield, so that one thread beside the event loop is enough."""
 CALLS: Final = Workers("foldline-calls", 1)
-"""Writing down model calls: whoever waits for a disk, or for another process that writes, holds up no loop."""
+"""For the log of model calls: its writes wait for a disk, or for another process that writes."""
 
 
 async def run_in_thread(work: Callable[[StopSignal], T], *, run_to_end: bool = False) -> T:
-    """What `work` returns, from one of the threads that tools have; see `Workers.run`."""
+    """Run work of a tool in a thread of `TOOLS`; see `Workers.run`."""
     return await TOOLS.run(work, run_to_end=run_to_end)
 
 
 async def run_to_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
-    """Run something in a thread. A cancellation waits until it is done: half of it would be nobody's."""
+    """Run a function in a thread. A cancellation waits for its end: half-done writes would have no owner."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
     try:
         return await asyncio.shield(task)
