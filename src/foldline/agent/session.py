@@ -124,9 +124,8 @@ class AgentSession:
         """Begin a turn with a message of the user; `key` as in `Agent.run`. Raises InvalidInput for an empty one."""
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="message")
-        self._answer_open_calls(
-            INTERRUPTED
-        )  # of a reply that could not be written down, so that its calls were not run
+        # A full disk can leave a recorded reply whose calls never ran.
+        self._answer_open_calls(INTERRUPTED)
         # Before the message: a turn without one is harmless, but a client repeats a message whose key it cannot find.
         self._record_turn("begun", **({"key": key} if key else {}))
         return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]

@@ -1,4 +1,4 @@
-"""What a tool is, what it may see, and what it may answer."""
+"""The protocol of a tool: its parameters, what it sees of a run, its outcome, and the permission of a person."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ CONSENT_NEEDED: Final = "The user did not allow this call."
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """The wish that the conversation be compacted once the results of this turn are recorded (S4.10)."""
+    """A request to compact the conversation once the results of this turn are recorded (S4.10)."""
 
     instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a call brought.
+    """The outcome of a call.
 
-    `text` is data for the model, whatever stands in it: only the typed field beside it can make the loop do something,
-    and only tools of this package set it. `is_error` marks a call that failed.
+    `text` is data for the model and never acts on the loop: only the typed field `compact` does, which only tools of
+    this package set. `is_error` marks a failed call.
     """
 
     text: str
@@ -49,33 +49,33 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """What a person is asked before a call runs: the tool, and what it would do: a line, and below it the change."""
+    """A question to a person before a call runs: the tool, and what it would do in a line, with the change below."""
 
     tool: str
     what: str
 
 
 class History(Protocol):
-    """The session as a tool may look into it: entries by number, shown or folded (`Context` is one).
+    """Read access of a tool to the session: entries by number, shown or folded (`Context` is one).
 
-    It is looked into in another thread than that of the loop, while a turn waits for its calls.
+    It is used in another thread than the event loop's, while a turn waits for its calls.
     """
 
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
     ) -> str:
-        """Lines of an entry as it came in. Raises InvalidInput."""
+        """Return lines of an entry as it was recorded. Raises InvalidInput."""
 
     def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
-        """(seq, line number, line) of the lines that match, for no more than this work. Raises InvalidInput."""
+        """Return (seq, line number, line) of each match, within a bound of work. Raises InvalidInput."""
 
 
 @runtime_checkable
 class OutputStore(Protocol):
-    """A history that keeps outputs too large for a session, each by its SHA-256 (`AgentSession` is one)."""
+    """A history with an archive of outputs too large for a session, by SHA-256 (`AgentSession` is one)."""
 
     def saved(self, name: str) -> str:
-        """The whole of such an output, by what its notice names: the SHA-256, or the path. Raises InvalidInput."""
+        """Return a whole output by the SHA-256 or path in its notice. Raises InvalidInput."""
 
 
 async def _nobody(ask: PermissionRequest) -> bool:
@@ -85,10 +85,10 @@ async def _nobody(ask: PermissionRequest) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallScope:
-    """What a call may see of the run that it is part of.
+    """What a call sees of its run.
 
-    `room` gives the window and what is used of it at this moment (S4.07). `allowed` asks the person for one call; where
-    nobody can be asked it is False.
+    `room` returns the window and its current use (S4.07). `allowed` asks a person for permission; without anybody to
+    ask it is False.
     """
 
     room: Callable[[], Room]
@@ -98,46 +98,46 @@ class CallScope:
 
     @property
     def max_context_tokens(self) -> int:
-        """The window of the model that called."""
+        """The window of the calling model, in tokens."""
         return self.room().window_tokens
 
     @property
     def current_context_tokens(self) -> int:
-        """What is used of it."""
+        """The tokens in use."""
         return self.room().used_tokens
 
 
 class Tool(Protocol):
-    """One tool. `parameters` is the JSON Schema (an object) of its arguments, which are checked before it runs.
+    """A tool. `parameters` is the JSON Schema (an object) of its arguments, which are checked before `run`.
 
-    `run` returns a ToolOutcome. It raises InvalidInput for arguments or circumstances that the model can do something
-    about (its text becomes an error result); any other exception becomes an error result that names its type.
+    `run` raises InvalidInput for what the model can correct (its text becomes an error result). Any other exception
+    becomes an error result that names its type.
     """
 
     @property
     def name(self) -> str:
-        """Its name: letters, digits, "_" and "-", at most 64."""
+        """The name: at most 64 letters, digits, "_" and "-"."""
 
     @property
     def description(self) -> str:
-        """What it does, for the model: a few sentences."""
+        """A few sentences for the model."""
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        """JSON Schema of the arguments: {"type": "object", "properties": …, "required": …}."""
+        """The JSON Schema of the arguments: {"type": "object", "properties": …, "required": …}."""
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Do it. A cancellation stops it, and what it started."""
+        """Run a call. A cancellation stops it, and whatever it started."""
 
 
 async def is_allowed(scope: CallScope, tool: str, what: str) -> bool:
-    """Whether the person allows this call; `what` says in the text of a program or a model what it would do."""
+    """Ask the person for a call. `what`, text of a program or a model, says what it would do."""
     return await scope.allowed(PermissionRequest(tool, one_line(what)))
 
 
 def one_line(text: str) -> str:
-    """A text as one line: line ends, control and direction marks are written as escapes, and nothing is cut off.
+    """Return a text as one line, with line ends, control and direction marks escaped and nothing cut off.
 
-    A terminal obeys such marks, and a command could show as another one than it is.
+    A terminal obeys such marks, so that a command could look like another one.
     """
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -1,4 +1,4 @@
-"""Arguments of a call against the JSON Schema of its tool: what is wrong, and where.
+"""Checks the arguments of a call against the JSON Schema of its tool, and names each fault with its place.
 
 The keywords are those of JSON Schema 2020-12 that tools use, the ones of MCP servers among them, with `$ref` inside the
 same schema. An unknown keyword is ignored, as the standard has it (Core, section 4.3.1). Nothing is converted: "3" is
@@ -20,17 +20,17 @@ from foldline.text.safe_regex import OutOfSteps, Pattern, Work
 
 __all__ = ["faults", "has_patterns", "portable"]
 
-# Levels of schemas inside each other, references followed: no tool nests so deep, and a circle of references ends.
+# Nesting of schemas, references followed. No tool nests so deep, and a cycle of references ends.
 MAX_DEPTH: Final = 64
-# Characters of a value that a fault quotes, at most.
+# Characters that a fault quotes of a value.
 SHOWN_CHARS: Final = 80
-# Schemas that are looked at for one value: alternatives that refer to each other would double at every level.
+# Schemas visited for one value: alternatives that refer to each other would double at every level.
 MAX_STEPS: Final = 50_000
-# Steps of all patterns for one value: a second or so.
+# Steps of all patterns for one value: about a second.
 PATTERN_STEPS: Final = 10_000_000
-# Characters of one fault, at most: those of alternatives hold those of their own alternatives.
+# Characters of one fault: a fault of alternatives contains those of their own alternatives.
 FAULT_CHARS: Final = 400
-# Faults that are told: a model mends a few at a time.
+# Faults reported at a time: a model mends a few at once.
 MAX_FAULTS: Final = 5
 
 
@@ -64,25 +64,25 @@ _NAMES_OF_SCHEMAS: Final = frozenset({"$schema", "$id"})
 
 
 def faults(schema: Mapping[str, Json], value: Json, check: Callable[[], None] = lambda: None) -> tuple[str, ...]:
-    """What is wrong with a value, each with its place ("edits[0].line: must be …"); empty when it is as it must be.
+    """Return the faults of a value, each with its place ("edits[0].line: must be …"); empty for a valid one.
 
-    Five at most. Patterns take 10 million steps together; what they did not come to is not checked. `check` is called
-    meanwhile, and may raise to end it. O(value x schema).
+    Five at most. All patterns share 10 million steps; later ones are not checked. `check` is called meanwhile, and may
+    raise to end the check. O(value x schema).
     """
     found = _SchemaChecker(schema, Work(PATTERN_STEPS, check)).check(schema, value, "", 0)
     return tuple(str(fault) for fault in islice(found, MAX_FAULTS))
 
 
 def has_patterns(schema: Mapping[str, Json]) -> bool:
-    """Whether values are matched against patterns: somebody else's, which may take their time. O(schema)."""
+    """Return whether a schema has patterns, which may be slow to match. O(schema)."""
     text = json.dumps(schema, default=repr)
     return '"pattern"' in text or '"patternProperties"' in text
 
 
 def portable(schema: Mapping[str, Json]) -> dict[str, Json]:
-    """A tool's schema as every provider takes it: an object at the top, with properties, without alternatives there.
+    """Return a schema that every provider accepts: an object with properties, without alternatives at the top.
 
-    Only what is shown to the model is plainer; arguments are still checked against the whole schema.
+    Only the model sees this one; arguments are checked against the whole schema.
     """
     plain = {key: inner for key, inner in schema.items() if key not in _NOT_AT_THE_TOP | _NAMES_OF_SCHEMAS}
     properties = plain.get("properties")
@@ -103,7 +103,7 @@ class _SchemaFault:
 
 
 def _same(one: Json, other: Json) -> bool:
-    """Equality of JSON: true is not 1, and 1.0 is 1."""
+    """Compare as JSON does: true is not 1, and 1.0 is 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -127,7 +127,7 @@ def _article(names: Sequence[str]) -> str:
 
 
 class _SchemaChecker:
-    """One schema, with what its references point to."""
+    """Checks values against one schema and the targets of its references."""
 
     def __init__(self, root: Mapping[str, Json], work: Work) -> None:
         self._root, self._work = root, work
@@ -159,7 +159,7 @@ class _SchemaChecker:
         yield from self._combined(schema, value, place, depth)
 
     def _fits(self, text: Json, value: str) -> bool:
-        """Whether a value matches a pattern; True for one that one pass cannot match: its server checks it anyway."""
+        """Return whether a value matches. True for a pattern that one pass cannot match: its server checks it too."""
         if not isinstance(text, str):
             return True
         try:
@@ -171,7 +171,7 @@ class _SchemaChecker:
             return True
 
     def _target(self, reference: Json) -> Json:
-        """What a reference points to; one out of the schema is not followed, and allows everything."""
+        """Resolve a reference. One that leaves the schema is not followed, and allows everything."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             return True
         found: Json = self._root
@@ -233,7 +233,7 @@ def _listed(value: Json) -> list[Json]:
 
 
 def _pattern(text: str) -> Pattern | None:
-    """A pattern; None for one that cannot be matched in one pass (look-around, or another language's syntax)."""
+    """Compile a pattern. None if it cannot be matched in one pass (look-around, or another language's syntax)."""
     try:
         return Pattern(text)
     except InvalidInput:

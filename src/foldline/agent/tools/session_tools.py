@@ -16,7 +16,7 @@ from foldline.text.safe_regex import Work
 
 __all__ = ["CompactContext", "RecallTool", "SpawnAgent"]
 
-# Characters of one answer to a search, at most: as much as one look (`peek`), about 5,000 tokens.
+# Characters of a search result: as much as one `peek`, about 5,000 tokens.
 FOUND_CHARS: Final = 20_000
 
 
@@ -51,7 +51,7 @@ def _recall_schema() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class RecallTool:
-    """Reads lines of an entry as it came in, or searches all entries, whether the model still sees them or not."""
+    """Reads lines of an entry, or searches all entries, including those that the model no longer sees."""
 
     name: str = "recall"
     description: str = (
@@ -61,7 +61,7 @@ class RecallTool:
     parameters: Mapping[str, Json] = field(default_factory=_recall_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Look. Raises InvalidInput for an entry, line or call that there is not, and a pattern that is none."""
+        """Read or search. Raises InvalidInput for an unknown entry, line or call, and for an invalid pattern."""
         if scope.history is None:
             raise InvalidInput("there is no conversation to look into here")
         if "saved" in arguments and "entry" in arguments:

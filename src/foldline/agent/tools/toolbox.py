@@ -1,7 +1,7 @@
-"""The tools of an agent: how they are shown to a model, and how a call of one is run.
+"""The tools of an agent: their definitions in a request, and the running of a call.
 
-Every call has an answer. What is wrong with a call, and what goes wrong in a tool, becomes a result that says so, which
-the model can act upon; only a cancellation comes out of `run`.
+Every call gets a result. A wrong call and an error in a tool become results that the model can act on; only a
+cancellation leaves `run`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from foldline.text.shorten import clip_bytes
 __all__ = ["RESULT_BYTES", "Toolbox", "renamed"]
 
 RESULT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of a result that enter a session, at most: tools keep to far less, and a tool of others may not know how."""
+"""Bytes of a result that enter a session. Built-in tools stay far below; a foreign tool may not know any bound."""
 
-# Arguments of more characters are checked in a thread.
+# Longer arguments are checked in a thread: a check of this size takes some ten milliseconds of the event loop.
 LONG_CHARS: Final = 100_000
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # OpenAI's rule for function names; Anthropic takes 128 characters
@@ -52,8 +52,8 @@ class Toolbox:
             if not isinstance(tool.parameters, Mapping) or tool.parameters.get("type", "object") != "object":
                 raise InvalidInput("its parameters must be the schema of an object", place=f"tool {tool.name!r}")
             self._tools[tool.name] = tool
+        # Checked in a thread: the patterns of a foreign schema may be hostile.
         self._slow = {name for name, tool in self._tools.items() if has_patterns(tool.parameters)}
-        """Tools whose arguments are checked in a thread: whoever wrote the patterns may have written hostile ones."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ class Toolbox:
         return tuple(self._tools)
 
     def wires(self, dialect: str) -> list[dict[str, Json]]:
-        """The tools as a request carries them, ordered by name: whichever way they came, cached prefixes stay the same.
+        """Return the tools as a request carries them, sorted by name to keep cached prefixes stable.
 
         Raises InvalidInput for an unknown dialect.
         """
@@ -69,10 +69,9 @@ class Toolbox:
         return [_wire(tool, dialect) for tool in self._tools.values()]
 
     async def run(self, call: ToolCall, scope: CallScope) -> ToolOutcome:
-        """Run one call; raises only CancelledError.
+        """Run a call. Raises CancelledError and nothing else.
 
-        Arguments are checked first; no tool sees one that its schema does not allow. A result over `RESULT_BYTES` keeps
-        its beginning and its end.
+        No tool sees arguments that its schema does not allow. A result over `RESULT_BYTES` keeps its beginning and end.
         """
         tool = self._tools.get(call.name)
         if tool is None:
@@ -104,7 +103,7 @@ def _wire(tool: Tool, dialect: str) -> dict[str, Json]:
 
 
 def _arguments(text: str) -> dict[str, Json]:
-    """The arguments of a call: a JSON object; none at all are written as an empty text by some servers."""
+    """Parse the arguments of a call, a JSON object. Some servers send an empty text for no arguments."""
     if not text.strip():
         return {}
     try:
@@ -125,7 +124,7 @@ def _no_number(constant: str) -> NoReturn:
 
 
 async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-    """What a tool answered, or what went wrong in it: the one place where code of users and MCP servers runs."""
+    """Run a tool and return its outcome, or its error. Code of users and MCP servers runs here and nowhere else."""
     try:
         outcome = await tool.run(arguments, scope)
     except InvalidInput as error:
@@ -136,9 +135,9 @@ async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> T
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        # Nobody cancelled the turn: something that the tool waited for was.
+        # The turn was not cancelled: something that the tool awaited was.
         return ToolOutcome(f"{tool.name} failed: what it waited for was cancelled", is_error=True)
-    except Exception as error:  # noqa: BLE001 - what a tool of others raises cannot be listed
+    except Exception as error:  # noqa: BLE001 - the errors of a foreign tool cannot be listed
         return ToolOutcome(f"{tool.name} failed: {_named(error)}", is_error=True)
     if not isinstance(outcome, ToolOutcome) or not isinstance(outcome.text, str):
         return ToolOutcome(f"{tool.name} failed: it answered {type(outcome).__name__}, not an Outcome", is_error=True)
@@ -146,14 +145,14 @@ async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> T
 
 
 def _named(error: BaseException) -> str:
-    """The type and message of an error; of a group of errors the first."""
+    """Return the type and message of an error, of a group those of the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _bounded(outcome: ToolOutcome) -> ToolOutcome:
-    """The outcome with a text that can be written down: no lone surrogates, and not more than `RESULT_BYTES`."""
+    """Return the outcome with a text that can be stored: no lone surrogates, at most `RESULT_BYTES`."""
     text = outcome.text if outcome.text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", outcome.text)
     size_bytes = len(text.encode())
     if size_bytes > RESULT_BYTES:
@@ -189,7 +188,7 @@ class _Renamed:
 
 
 def renamed(tool: Tool, taken: Collection[str]) -> Tool:
-    """The tool under a name that is not taken: its own, cut to its length, and six digits that follow from both."""
+    """Return the tool under a free name: its own, cut, with six digits of a hash. The same in every session."""
     mark, name = "", tool.name
     while name in taken:
         mark = hashlib.sha256(f"{tool.description}{mark}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]

@@ -34,10 +34,10 @@ IGNORED_FOLDERS: Final = frozenset(
 """Folders of things that are made or fetched: left out of listings and searches unless they are asked for."""
 
 MAX_LINKS: Final = 40  # as Linux has it (path_resolution(7))
-# Folders in a path: each one is an open file while it is walked.
+# Folders in a path. Each is an open descriptor during the walk.
 MAX_DEPTH: Final = 100
 
-# Files that are none: reading them may block, and writing them changes the machine.
+# Not files but the kernel: reading may block, and writing changes the machine.
 _KERNEL: Final = ("/proc", "/sys", "/dev")
 
 _KINDS: Final = {
@@ -52,32 +52,32 @@ _KINDS: Final = {
 
 
 def kind_of(status: os.stat_result) -> str:
-    """What a status is of: "file", "folder", "link", "pipe", "socket", "device" or "unknown"."""
+    """Return the kind of a file: "file", "folder", "link", "pipe", "socket", "device" or "unknown"."""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """Where a path leads: a name without links, relative to the root with "/", and what is there (None: nothing)."""
+    """Where a path leads: a link-free name relative to the root, and the status of the file (None: there is none)."""
 
     name: str
     status: os.stat_result | None = None
 
     @property
     def kind(self) -> str:
-        """What is there; "" for nothing."""
+        """The kind of the file; "" without one."""
         return "" if self.status is None else kind_of(self.status)
 
     @property
     def stamp(self) -> tuple[int, ...] | None:
-        """Changes whenever what is there is written or replaced; None for nothing."""
+        """A value that changes when the file is written or replaced; None without a file."""
         s = self.status
         return None if s is None else (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """One name in a folder: `path` relative to the root, its kind, its size, and where it points if it is a link."""
+    """An entry of a folder: path relative to the root, kind, size, and the target of a link."""
 
     path: str
     kind: str
@@ -86,7 +86,7 @@ class FolderEntry:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
 
@@ -108,17 +108,17 @@ class Workspace:
 
     @property
     def root(self) -> Path:
-        """The folder, links resolved."""
+        """The root folder, with links resolved."""
         return Path(self._root)
 
     def find(self, path: str) -> FileLocation:
-        """Where a path leads. What is not there yet, and folders missing above it, are no error."""
+        """Return where a path leads. A missing file, and missing folders above it, are no error."""
         with self._walk(path) as (folder, name, rest):
             status = folder.status(name)
             return FileLocation("/".join([*folder.names, name, *rest]) if name != "." else _named(folder.names), status)
 
     def writable(self, path: str) -> FileLocation:
-        """The place of a file that may be written: an ordinary one that is not read-only, or none yet."""
+        """Return the location of a file that may be written: an ordinary one that is not read-only, or a new one."""
         place = self.find(path)
         if place.status is not None:
             _only_writable(place.status, path)
@@ -126,7 +126,7 @@ class Workspace:
 
     @contextmanager
     def open(self, path: str) -> Iterator[tuple[BinaryIO, FileLocation]]:
-        """An ordinary file to read from, and its place; closed at the end."""
+        """Open an ordinary file for reading, with its location; closed at the end."""
         with ExitStack() as stack:
             with self._walk(path) as (folder, name, _):
                 before = folder.status(name)
@@ -139,7 +139,7 @@ class Workspace:
     def scan(
         self, path: str, *, most: int = sys.maxsize, check: Callable[[], None] = lambda: None
     ) -> list[FolderEntry]:
-        """What is in a folder, sorted by name; links are not followed. Of more than `most` names any so many. O(names).
+        """List a folder, sorted by name; links are not followed. Of more than `most` names any subset. O(names).
 
         `check` is called at each name, and may raise to end it.
         """
@@ -154,17 +154,17 @@ class Workspace:
             for name in sorted(folder.list(most)):
                 check()
                 status = folder.status(name)
-                if status is not None:  # it was there a moment ago
+                if status is not None:  # it may have gone since the listing
                     kind = kind_of(status)
                     target = folder.target(name) if kind == "link" else ""
                     found.append(FolderEntry(prefix + name, kind, status.st_size, target))
             return found
 
     def write(self, place: FileLocation, data: bytes) -> None:
-        """Puts a file at a place that `find` named: whole or not at all, the folders above it made, its mode kept.
+        """Write a file at a location that `find` returned, atomically; missing folders are made, the mode is kept.
 
-        No link is followed any more, so what is written is what was found. Refused when something else than what
-        `place` tells of is there by now; what changes between that look and the rename, microseconds later, is lost.
+        No link is followed, so that the file written is the one found. Refused if the file has changed since `find`; a
+        change between that check and the rename, microseconds later, is lost.
         """
         with self.lock, self._walk(place.name, make=True, follow=False) as (folder, name, _):
             now = FileLocation(place.name, folder.status(name))
@@ -175,7 +175,7 @@ class Workspace:
             folder.replace(name, data, now.status)
 
     def _parts(self, path: str) -> list[str]:
-        """The names in a path from the root on; of an absolute one those below the root."""
+        """Split a path into names below the root."""
         if "\0" in path:
             raise InvalidInput("has a NUL byte in it", place=repr(path))
         pure = PurePath(path)
@@ -190,11 +190,12 @@ class Workspace:
     def _walk(
         self, path: str, *, make: bool = False, follow: bool = True
     ) -> Iterator[tuple[OpenFolder, str, list[str]]]:
-        """The open folder that a path ends in, the last name in it (no link; "." for the root), and what is missing.
+        """Walk to the open folder of a path. Yields it, the last name (no link; "." for the root), and missing names.
 
-        The third is names below the last one, when folders on the way are not there.
+        The missing names are those below the last one, if folders on the way do not exist.
         """
         with _said_of(path), ExitStack() as stack:
+            # Each folder is opened relative to the one before, so that a path that was checked cannot be swapped.
             todo = deque(self._parts(path))
             top = stack.enter_context(OpenFolder.top(self._root, by_descriptor=self._by_descriptor))
             trail = [top]
@@ -230,7 +231,7 @@ class Workspace:
     def _follow(
         self, folder: OpenFolder, part: str, todo: deque[str], trail: list[OpenFolder], path: str, *, refused: bool
     ) -> list[OpenFolder]:
-        """Puts the target of a link in front of what is still to walk; the folders from which to go on."""
+        """Prepend the target of a link to the remaining names. Returns the folders to continue from."""
         if refused:
             raise InvalidInput(f"{part!r} in it is a link that is not followed", place=path)
         target = folder.target(part)
@@ -285,7 +286,7 @@ def _only_folder(status: os.stat_result | None, path: str) -> None:
 
 @contextmanager
 def _said_of(path: str) -> Iterator[None]:
-    """What the operating system refuses becomes an error that names the path as it was given."""
+    """Turn an error of the operating system into InvalidInput with the path as it was given."""
     try:
         yield
     except (OSError, UnicodeError) as error:

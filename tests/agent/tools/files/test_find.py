@@ -12,7 +12,7 @@ from tests.agent.tools.file_calls import scope, text
 
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.name_patterns import Glob
-from foldline.agent.tools.files.walking import Walk
+from foldline.agent.tools.files.walk import Walk
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import FolderEntry, Workspace
 from foldline.agent.workers import StopSignal, WorkCancelled
@@ -306,7 +306,7 @@ def test_rules_behind_a_link_are_not_read(listing: ListFiles, root: Path) -> Non
 
 
 def test_rules_that_are_too_much_are_told_and_stop_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.walking.RULE_STEPS", 1_000)
+    monkeypatch.setattr("foldline.agent.tools.files.walk.RULE_STEPS", 1_000)
     (root / ".gitignore").write_text("*a*b*c*d\n" * 500)
     shown = text(ListFiles(Workspace(root)), depth=9)
     assert "src/lib.ts  25 bytes" in shown
@@ -316,7 +316,7 @@ def test_rules_that_are_too_much_are_told_and_stop_nothing(root: Path, monkeypat
 def test_a_folder_of_very_many_names_is_looked_at_so_far_and_no_further(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.walking.MAX_LOOKED_AT", 50)
+    monkeypatch.setattr("foldline.agent.tools.files.walk.MAX_LOOKED_AT", 50)
     (root / "many").mkdir()
     for number in range(120):
         (root / "many" / f"{number}.txt").touch()

@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A whole file as text. `encode` writes it back in the encoding that it was read in, its byte order mark kept."""
+    """The text of a file, with the encoding and byte order mark to write it back in."""
 
     text: str
     encoding: str = "utf-8"
@@ -72,21 +72,21 @@ class DecodedText:
 
     @property
     def note(self) -> str:
-        """What a reader must know about the encoding; "" for nothing."""
+        """A note on an unusual encoding; "" for UTF-8 and its like."""
         return LATIN_1_NOTE if self.encoding == "latin-1" else ""
 
     def encode(self, text: str) -> bytes:
-        """Another text in this encoding. Raises UnicodeEncodeError when it has characters that are not in it."""
+        """Encode another text alike. Raises UnicodeEncodeError for characters that the encoding does not have."""
         return self.mark + text.encode(self.encoding)
 
 
 def is_pdf(head: bytes) -> bool:
-    """Whether the first bytes of a file are those of a PDF, which may begin with other bytes (ISO 32000-1, annex H)."""
+    """Return whether a file is a PDF by its first bytes; some precede its header (ISO 32000-1, annex H)."""
     return head.startswith(b"%PDF-") or (b"%PDF-" in head[:1024] and b"\0" in head)
 
 
 def refuse_binary(head: bytes, path: str, size_bytes: int) -> None:
-    """Raise InvalidInput, with what it is and its size, for a file whose first bytes are not those of text."""
+    """Raise InvalidInput, naming kind and size, for a file whose first bytes are not text."""
     if _mark(head)[0] or not head:
         return
     strange = len(head) - len(head.translate(None, _CONTROLS))
@@ -100,7 +100,7 @@ def _mark(head: bytes) -> tuple[bytes, str]:
 
 
 def decoded(data: bytes, path: str) -> DecodedText:
-    """The bytes of a file as text. Raises InvalidInput for binary files, and for a byte order mark that lies."""
+    """Decode a file. Raises InvalidInput for a binary file, and for a wrong byte order mark."""
     refuse_binary(data[:HEAD_BYTES], path, len(data))
     mark, encoding = _mark(data)
     body = data[len(mark) :]
@@ -112,9 +112,10 @@ def decoded(data: bytes, path: str) -> DecodedText:
 
 
 def streamed(file: BinaryIO, path: str, work: Callable[[Iterator[str]], T], stop: StopSignal) -> tuple[T, str]:
-    """What `work` makes of a file that comes in pieces, and a note on its encoding; called again if it was no UTF-8.
+    """Run `work` over a file in pieces. Returns its result and a note on the encoding.
 
-    Never more than a piece is held. Raises InvalidInput as `decoded` does, and Cancelled.
+    `work` runs again, as Latin-1, if a later piece is not UTF-8. Only one piece is in memory. Raises InvalidInput as
+    `decoded` does, and WorkCancelled.
     """
     head = file.read(HEAD_BYTES)
     mark, encoding = _mark(head)
@@ -140,7 +141,7 @@ def _pieces(file: BinaryIO, start: int, encoding: str, stop: StopSignal) -> Iter
 
 
 def each_line(pieces: Iterator[str], max_chars: int) -> Iterator[str]:
-    """The lines of a text that comes in pieces, without their ends; of a longer one the first `max_chars`."""
+    """Split pieces of a text into lines without ends, each cut to `max_chars`."""
     held = ""
     for piece in pieces:
         *whole, rest = piece.split("\n")
@@ -155,14 +156,14 @@ def each_line(pieces: Iterator[str], max_chars: int) -> Iterator[str]:
 
 
 class LineRange(NamedTuple):
-    """Lines out of a text, and how many it has; None where it was not read to its end."""
+    """Lines of a text, and its number of lines; None if it was not read to its end."""
 
     lines: list[str]
     total_lines: int | None
 
 
 def part(pieces: Iterator[str], start: int, stop: int | None, max_chars: int) -> LineRange:
-    """Lines `start` to `stop` (None: the last) of a text that comes in pieces; once `max_chars` are held, no more."""
+    """Return lines `start` to `stop` (None: the last) of a text in pieces, up to `max_chars`."""
     lines: list[str] = []
     number, held, last = 1, 0, ""
     for piece in pieces:

@@ -25,10 +25,10 @@ _CHILD: Final = Path(__file__).with_name("pdf_child.py")
 
 
 def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, max_seconds: float = MAX_SECONDS) -> str:
-    """The text of an open PDF, page by page, each with its number; a page without any says so.
+    """Return the text of an open PDF, page by page with numbers; a page without text says so.
 
-    Raises InvalidInput for one that is damaged, encrypted or takes too long, MissingExtra, and Cancelled. About half a
-    second, and some hundredths per page.
+    About half a second, and some hundredths per page. Raises InvalidInput for a damaged or encrypted PDF and for one
+    that takes too long, MissingExtra, and WorkCancelled.
     """
     if importlib.util.find_spec("pypdf") is None:
         raise MissingExtra("chat", "reading PDF files")
@@ -55,14 +55,14 @@ def _pages(total: int) -> str:
     return "1 page" if total == 1 else f"{total:,} pages"
 
 
-# Colours of a terminal, in tracebacks (ECMA-48, section 5.4).
+# Terminal colours in tracebacks (ECMA-48, section 5.4).
 _TERMINAL: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# What an output is shown as: the first of these that it has.
+# Formats of an output, best first.
 _READABLE: Final = ("text/plain", "text/markdown", "text/latex", "application/json", "text/html")
 
 
 def notebook_text(text: str) -> str:
-    """The cells of a notebook (nbformat 3 and 4) as text. Raises InvalidInput when it is none."""
+    """Return the cells of a notebook (nbformat 3 and 4) as text. Raises InvalidInput for any other file."""
     try:
         book = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -109,7 +109,7 @@ def _list(value: Json) -> list[Json]:
 
 
 def _joined(value: Json) -> str:
-    """A text as notebooks hold it: in one string, or in a list of lines with their ends."""
+    """Join a text, which notebooks hold as one string or as a list of lines with ends."""
     return value if isinstance(value, str) else "".join(str(line) for line in _list(value))
 
 
@@ -124,7 +124,7 @@ def _output(output: Json) -> Iterator[str]:
         yield "\n".join(lines) or f"{output.get('ename')}: {output.get('evalue')}"
     elif isinstance(output.get("data"), Mapping):
         yield from _data(output["data"])
-    else:  # nbformat 3 has what is data beside the type, by short names
+    else:  # nbformat 3 keeps data next to the type, under short names
         names = {"png": "image/png", "jpeg": "image/jpeg", "svg": "image/svg+xml", "text": "text/plain"}
         yield from _data({long: output[short] for short, long in names.items() if short in output})
 

@@ -1,4 +1,4 @@
-"""The tools that change files: write_file and edit_file. A person allows each call; nothing is written before."""
+"""The tools that change files, write_file and edit_file. A person allows each call before anything is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREVIEW_CHARS: Final = 300
 # Lines of a long change that are shown of those that go together: what comes matters more, and must not be crowded out
 # by them.
 GOING_LINES: Final = 5
-# Longer changes are not compared line by line (that takes quadratic time): all of the old goes, all of the new comes.
+# Longer changes are shown as all old lines removed and all new ones added: a comparison by lines is quadratic.
 COMPARED_LINES: Final = 1_000
 
 
@@ -106,12 +106,12 @@ def _places(
     ]
 
 
-# Larger files are not edited: they are read whole for it.
+# Larger files are not edited: an edit reads the whole file.
 MAX_BYTES: Final = 16 * 1024 * 1024
-# Lines of a change that a person is shown; how many more there are is said.
+# Lines of a change that a person sees.
 SHOWN_LINES: Final = 60
 SHOWN_PLACES: Final = 3
-# Places of one edit: more are no edit that a person can judge.
+# Places of one edit. Nobody can judge more.
 MAX_PLACES: Final = 100_000
 NAMED_LINES: Final = 10
 
@@ -132,7 +132,7 @@ def _write_schema() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class WriteFile:
-    """Makes a file, or replaces the content of one."""
+    """Creates a file, or replaces its content."""
 
     workspace: Workspace
     name: str = "write_file"
@@ -140,7 +140,7 @@ class WriteFile:
     parameters: Mapping[str, Json] = field(default_factory=_write_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Ask, then write. Raises InvalidInput for a path where no file may be, or that changed while it asked."""
+        """Ask, then write. Raises InvalidInput for a path that cannot be a file, or that changed meanwhile."""
         path: str = arguments["path"]
         data = _encoded(DecodedText(""), arguments["content"], "content")
         place, shown = await run_in_thread(lambda _: self._shown(path, data, arguments["content"]))

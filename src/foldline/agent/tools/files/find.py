@@ -1,4 +1,4 @@
-"""The tools that find files and lines in them: list_files and search_files."""
+"""The tools that find files, and lines in files: list_files and search_files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.files.decoding import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
 from foldline.agent.tools.files.name_patterns import Glob
-from foldline.agent.tools.files.walking import MAX_DEPTH, Walk
+from foldline.agent.tools.files.walk import MAX_DEPTH, Walk
 from foldline.agent.tools.workspace import FolderEntry, Workspace
 from foldline.agent.workers import StopSignal, run_in_thread
 from foldline.display import size_text
@@ -27,21 +27,21 @@ MAX_LISTED: Final = 2_000
 DEPTH: Final = 2
 MATCHES: Final = 100
 MAX_MATCHES: Final = 1_000
-# What is shown of a line that matches; of a longer one the part around the match.
+# Characters shown of a matching line; of a longer one the part around the match.
 LINE_CHARS: Final = 200
 MAX_LINE_CHARS: Final = 4_000_000
-# Characters that one search reads.
+# Characters that one search reads in all files.
 MAX_CHARS: Final = 200_000_000
-# Steps that one search takes (`Work`): some ten seconds.
+# Steps of one search (`Work`): some ten seconds.
 MAX_STEPS: Final = 100_000_000
-# What a line takes, whatever is in it.
+# Steps charged for a line even if nothing is matched against it: splitting it costs as much.
 LINE_STEPS: Final = 16
-# Kept of the budget for what is said below a list.
+# Reserved of the budget for the notes below a list.
 NOTES_TOKENS: Final = 80
 
 
 def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Json]:
-    """Arguments by name: type and description."""
+    """Build a schema of arguments from (type, description) by name."""
     described: dict[str, Json] = {}
     for name, (kind, told) in properties.items():
         least = {"integer": {"minimum": 1}, "string": {"minLength": 1}}.get(kind, {})
@@ -63,7 +63,7 @@ def _list_schema() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class ListFiles:
-    """Lists files and folders. Where there are too many, those further up are shown rather than those further down."""
+    """Lists files and folders. If there are too many, those higher up in the tree are shown first."""
 
     workspace: Workspace
     counter: Counter = ESTIMATE
@@ -72,7 +72,7 @@ class ListFiles:
     parameters: Mapping[str, Json] = field(default_factory=_list_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """List. Raises InvalidInput for a folder that there is not, or a pattern that is none."""
+        """List. Raises InvalidInput for an unknown folder or an invalid pattern."""
         budget_tokens = max(0, scope.room().budget_tokens - NOTES_TOKENS)
         return ToolOutcome(await run_in_thread(lambda stop: self._list(arguments, budget_tokens, stop)))
 
@@ -147,7 +147,7 @@ class SearchFiles:
     parameters: Mapping[str, Json] = field(default_factory=_search_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Search. Raises InvalidInput for a path that there is not, and patterns that are none."""
+        """Search. Raises InvalidInput for an unknown path or an invalid pattern."""
         budget_tokens = max(0, scope.room().budget_tokens - NOTES_TOKENS)
         return ToolOutcome(await run_in_thread(lambda stop: self._search(arguments, budget_tokens, stop)))
 

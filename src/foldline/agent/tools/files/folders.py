@@ -1,4 +1,4 @@
-"""One open folder: what is done in it is done relative to it, whatever happens to its path meanwhile."""
+"""An open folder. Operations are relative to its descriptor, whatever happens to its path meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_DESCRIPTOR: Final = (
     and os.scandir in os.supports_fd
     and hasattr(os, "O_NOFOLLOW")
 )
-"""Whether this platform can open a file relative to an open folder."""
+"""Whether this platform opens files relative to an open folder."""
 
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 _READ: Final = (
@@ -40,7 +40,7 @@ _DRAFT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class OpenFolder:
-    """A folder under a root: its real path, its names below the root, and its descriptor where the platform has them.
+    """A folder under a root: real path, names below the root, and a descriptor if the platform has them.
 
     No method follows a link in the last name. All raise OSError.
     """
@@ -52,7 +52,7 @@ class OpenFolder:
     @classmethod
     @contextmanager
     def top(cls, path: str, *, by_descriptor: bool) -> Iterator[OpenFolder]:
-        """The root itself; closed at the end."""
+        """Open the root; closed at the end."""
         descriptor = os.open(path, _FOLDER) if by_descriptor else None
         try:
             yield cls(path, (), descriptor)
@@ -62,7 +62,7 @@ class OpenFolder:
 
     @contextmanager
     def enter(self, name: str) -> Iterator[OpenFolder]:
-        """A folder in this one; closed at the end."""
+        """Open a folder in this one; closed at the end."""
         path, names = os.path.join(self.path, name), (*self.names, name)
         if self.descriptor is None:
             if os.path.realpath(path) != path:  # a junction, which is no link to Windows
@@ -76,39 +76,39 @@ class OpenFolder:
             os.close(descriptor)
 
     def _at(self, name: str) -> str:
-        """What the operating system is given for a name, together with `descriptor`."""
+        """Return the path for a system call that also gets `descriptor`."""
         return os.path.join(self.path, name) if self.descriptor is None else name
 
     def status(self, name: str) -> os.stat_result | None:
-        """What is there under a name; None for nothing."""
+        """Return the status of a name; None if there is nothing."""
         try:
             return os.stat(self._at(name), dir_fd=self.descriptor, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def target(self, name: str) -> str:
-        """Where a link points; "" when it is gone, or no link any more."""
+        """Return the target of a link; "" if it is gone, or no longer a link."""
         try:
             return os.readlink(self._at(name), dir_fd=self.descriptor)
         except OSError:
             return ""
 
     def list(self, most: int = sys.maxsize) -> list[str]:
-        """The names in it, in no order; of more than `most` so many. O(names listed)."""
+        """Return up to `most` names, unordered. O(names returned)."""
         with os.scandir(self.path if self.descriptor is None else self.descriptor) as found:
             return [each.name for each in islice(found, most)]
 
     def make(self, name: str) -> None:
-        """Makes a folder in it, if it is not there."""
+        """Make a folder, unless it exists."""
         with suppress(FileExistsError):
             os.mkdir(self._at(name), dir_fd=self.descriptor)
 
     def open_file(self, name: str) -> BinaryIO:
-        """A file to read from."""
+        """Open a file for reading."""
         return os.fdopen(os.open(self._at(name), _READ, dir_fd=self.descriptor), "rb")
 
     def replace(self, name: str, data: bytes, before: os.stat_result | None) -> None:
-        """Puts a whole file under a name by a rename, on the disk before; `before` gives its mode and owner."""
+        """Replace a file atomically: synced under another name, then renamed. `before` gives mode and owner."""
         draft = f".{secrets.token_hex(8)}.part"
         descriptor = os.open(self._at(draft), _DRAFT, 0o666, dir_fd=self.descriptor)
         try:
@@ -120,7 +120,7 @@ class OpenFolder:
                 os.fsync(file.fileno())
             self._rename(draft, name)
         except BaseException:
-            with suppress(OSError):  # the reason why it could not be written matters more
+            with suppress(OSError):  # the first error matters more
                 os.unlink(self._at(draft), dir_fd=self.descriptor)
             raise
 

@@ -1,4 +1,4 @@
-"""Run as a process of its own (`apart.py`): reads a PDF on standard input, writes its text as JSON.
+"""Runs as a process of its own (`processes/isolated.py`): reads a PDF on standard input, writes its text as JSON.
 
 It imports nothing of this package, so that it starts fast and works however the package was found.
 """
@@ -15,11 +15,11 @@ from pypdf.errors import DependencyError, PyPdfError
 
 __all__ = ["main"]
 
-# After it no more pages are begun: those that were read are shown.
+# No page is begun after this time; those read so far are shown.
 MAX_SECONDS = 20.0
 MAX_PAGES = 5_000
 MAX_CHARS = 8_000_000
-# What pypdf lets out of damaged files, beside its own errors.
+# What pypdf raises for damaged files, besides its own errors.
 DAMAGE = (PyPdfError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, OSError)
 
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def read() -> dict[str, object]:
-    """The answer for the file on standard input."""
+    """Read the file on standard input."""
     reader = PdfReader(sys.stdin.buffer)
     if reader.is_encrypted and not reader.decrypt(""):
         return {"error": "it is encrypted, and needs a password"}

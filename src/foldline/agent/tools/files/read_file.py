@@ -1,4 +1,4 @@
-"""The tool that reads a file: whole where it fits its share of the window, else its figures and how to go on."""
+"""The tool that reads a file: whole if it fits its share of the window, else its size and how to read parts."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["ReadFile"]
 
-# Larger files come in pieces, unless the budget is so large that one may fit.
+# Larger files are read in pieces, unless the budget is so large that one may fit.
 MAX_WHOLE_BYTES: Final = 8 * 1024 * 1024
-# More than any text of words or code has: what has more characters than this for each token is over its budget.
+# More characters per token than any prose or code has: a longer file is certainly over the budget.
 CHARS_PER_TOKEN: Final = 8
 PREVIEW_LINES: Final = 50
 PREVIEW_CHARS: Final = 20_000
-# Of the pieces of a large file the first is counted, and then every sixteenth.
+# Every sixteenth piece of a large file is counted, and the rest estimated: counting all would take seconds.
 SAMPLED: Final = 16
-# Texts of PDFs that are kept: each part read of one would else take it apart again.
+# Texts of PDFs in memory. Without them each part of one would be extracted again, half a second each.
 KEPT: Final = 4
 
 
@@ -60,7 +60,7 @@ class ReadFile:
     _recent: dict[tuple[int, ...], str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Read. Raises InvalidInput for a path or lines that there are not, and for what has no text."""
+        """Read. Raises InvalidInput for an unknown path or line, and for a file without text."""
         wish = _ReadRequest(
             arguments["path"], arguments.get("start_line"), arguments.get("end_line"), scope.room(), self.counter
         )
@@ -70,7 +70,7 @@ class ReadFile:
         return ToolOutcome(shown)
 
     def _read(self, wish: _ReadRequest, stop: StopSignal) -> str | None:
-        """What is shown of a file; None for a PDF, which other threads wait for."""
+        """Return what is shown of a file. None for a PDF: its process is awaited in another pool."""
         wish.check()
         with self.workspace.open(wish.path) as (file, place):
             head = file.read(HEAD_BYTES)
@@ -111,7 +111,7 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class _ReadRequest:
-    """What a call asks for, and the room that there is for it."""
+    """The arguments of a call, and its share of the window."""
 
     path: str
     start_line: object
@@ -124,13 +124,13 @@ class _ReadRequest:
         return self.start_line is None and self.end_line is None
 
     def check(self) -> None:
-        """Raise InvalidInput for bounds that no file has, before anything is read."""
+        """Raise InvalidInput for impossible bounds, before anything is read."""
         if isinstance(self.start_line, int) and self.start_line < 1:
             raise InvalidInput(f"must be 1 or more, not {self.start_line}", place="start_line")
         line_bounds(self.start_line, self.end_line, sys.maxsize)
 
     def view(self, text: str, note: str = "") -> str:
-        """What is shown of a text."""
+        """Return what is shown of a text."""
         view = file_view(
             self.path, text, self.room, start_line=self.start_line, end_line=self.end_line, counter=self.counter
         )
@@ -142,7 +142,7 @@ def _noted(view: str, note: str) -> str:
 
 
 def _large(file: BinaryIO, size_bytes: int, wish: _ReadRequest, stop: StopSignal) -> tuple[str, str]:
-    """A file too large to be held: its figures, or the lines wanted as far as they fit; and a note on its encoding."""
+    """Return the size of a file too large for memory, or the requested lines that fit; and a note on its encoding."""
     if wish.whole:
         figures, note = streamed(file, wish.path, lambda pieces: _FileFigures.of(pieces, wish.counter), stop)
         view = file_refusal(
@@ -166,7 +166,7 @@ def _large(file: BinaryIO, size_bytes: int, wish: _ReadRequest, stop: StopSignal
 
 @dataclass(frozen=True, slots=True)
 class _FileFigures:
-    """What a refusal says of a file."""
+    """The figures of a file in a refusal."""
 
     tokens: int
     total_lines: int

@@ -36,21 +36,21 @@ except ImportError as error:
 
 __all__ = ["McpServer", "mcp_tools"]
 
-# Pages of a list of tools, at most: a list that never ends must not hang the start.
+# Pages of a list of tools: an endless list must not hang the start.
 MAX_PAGES: Final = 100
-# Bytes of what a server writes to its error output that are kept, to tell why it ended.
+# Bytes kept of a server's stderr, to report why it ended.
 STDERR_BYTES: Final = 8 * 1024
 NAME_CHARS: Final = 64
 
-# Without a handler, `logging` writes the warnings of the package across the person's screen.
+# Without a handler, `logging` would print the warnings of the package on the screen of the chat.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
 @asynccontextmanager
 async def mcp_tools(name: str, config: McpServer) -> AsyncIterator[tuple[Tool, ...]]:
-    """The tools of one server, named `{name}_{tool}`, for as long as the block lasts; the server ends with it.
+    """Connect to a server during the block. Yields its tools, named `{name}_{tool}`.
 
-    Raises InvalidInput with one line that says why a server did not start.
+    Raises InvalidInput, with a reason of one line, if the server does not start.
     """
     link = _Connection(name, config)
     await link.start()

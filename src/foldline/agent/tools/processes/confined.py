@@ -1,4 +1,4 @@
-"""Run as a process of its own by `apart.py`: takes on limits, then runs the script that it is given.
+"""Runs as a process of its own (`isolated.py`): sets limits on itself, then runs a script.
 
 It imports nothing of this package, so that it starts fast and works however the package was found.
 """
@@ -18,9 +18,9 @@ except ImportError:  # Windows has no such limits; the time limit of the caller 
 __all__ = ["main"]
 
 MAX_MEMORY_BYTES = 1024**3
-# More than the caller waits for, or a script gives itself: for a process whose caller has died.
+# More than any caller waits or a script allows itself: this ends a process whose caller has died.
 MAX_CPU_SECONDS = 60
-# Whoever waits for answers of the server goes first.
+# Behind the server, whose clients wait.
 NICENESS = 10
 
 

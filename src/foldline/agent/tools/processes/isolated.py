@@ -1,7 +1,7 @@
-"""Reading hostile files by processes of their own: PDFs, and pages of the web.
+"""Reads hostile files, PDFs and web pages, in a process of their own.
 
-Such files can keep a reader busy for very long or have it take all memory, and no thread can be ended from outside. A
-process has limits of time and memory, ends with the call, and sees no secrets of this one.
+Such a file can make its reader run for very long or take all memory, and a thread cannot be ended from outside. A
+process has limits of time and memory, ends with the call, and sees none of our secrets.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["ProcessTimedOut", "read_isolated"]
 
 _LOOK_SECONDS: Final = 0.1
 _CONFINED: Final = Path(__file__).with_name("confined.py")
-# What of the environment a Python needs to start: no keys are among it.
+# Variables that a Python needs to start. None is a key.
 _KEPT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
 
 
 class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does not leave the readers
-    """A reader was ended for its time."""
+    """A reader was killed at its time limit."""
 
 
 def read_isolated(
     script: Path, file: BinaryIO, stop: StopSignal, *, max_seconds: float, given: Sequence[str] = ()
 ) -> dict[str, object]:
-    """The JSON object that a script writes of a file, which is its standard input from its beginning on.
+    """Run a script with a file as its standard input. Returns the JSON object that it prints, or {"error": reason}.
 
-    {"error": reason} where it breaks. Raises TookTooLong, and Cancelled; then nothing of it is left.
+    Raises ProcessTimedOut and WorkCancelled; the process is then gone.
     """
     file.flush()
     os.lseek(file.fileno(), 0, os.SEEK_SET)
@@ -62,7 +62,7 @@ def _waited(process: subprocess.Popen[bytes], stop: StopSignal, ends: float) -> 
 
 
 def _answer(out: bytes, errors: bytes) -> dict[str, object]:
-    """What the process wrote; where it broke, the last line of its errors, which names the exception."""
+    """Parse the output of the process; of a failed one return the last line of stderr, which names the exception."""
     try:
         found = json.loads(out)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The tool that runs a command of the shell: asked each time, bounded in time and output, ended with its children."""
+"""The tool that runs shell commands: allowed one by one, bounded in time and output, ended with their children."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from foldline.messages import Json
 
 __all__ = ["RunCommand", "environment_of"]
 
-# Time of a command that names none: long enough for a test suite, short enough for a person who waits.
+# Default time limit: long enough for a test suite, short enough for a person who waits.
 TIMEOUT_SECONDS: Final = 120.0
 MAX_SECONDS: Final = 3_600.0
-# From the request to end (SIGTERM) to the order (SIGKILL), as MCP's client has it.
+# Between SIGTERM and SIGKILL, as in MCP's client.
 GRACE_SECONDS: Final = 2.0
-# How long what the shell left running may hold the output open once the shell has ended.
+# How long processes that the shell left running may hold the output open after its end.
 DRAIN_SECONDS: Final = 1.0
-# For what those who were ended had written: it lies in the pipe already.
+# For output of killed processes that is already in the pipe.
 LAST_SECONDS: Final = 0.5
 POLL_SECONDS: Final = 0.02
 
@@ -39,7 +39,7 @@ _SECRET_VALUE: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")  # an address that 
 
 
 def environment_of(environment: Mapping[str, str], passed: frozenset[str] = frozenset()) -> dict[str, str]:
-    """An environment without what looks like a secret: by name, or an address with a password; `passed` names stay."""
+    """Return an environment without secrets: by name, or a URL with a password. Names in `passed` stay."""
     return {
         name: value
         for name, value in environment.items()
@@ -93,7 +93,7 @@ class RunCommand:
             raise InvalidInput("needs a system with process groups (Linux, macOS)", place=self.name)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Ask, run, and tell. A time-out and a cancellation end the command and all it started."""
+        """Ask, run, and report. A time-out or a cancellation ends the command and all it started."""
         command = arguments["command"]
         if "\0" in command:
             raise InvalidInput("must not hold a NUL character", place="command")
@@ -116,7 +116,7 @@ class RunCommand:
         return _outcome(output, code, seconds, left_running)
 
     def _inside(self, cwd: str | None) -> Path:
-        """The folder to run in; it keeps a model from losing its way, and confines nothing."""
+        """Return the folder to run in. It guides the model, and confines nothing."""
         top = self.folder.resolve()
         if not cwd:
             return top
@@ -132,7 +132,7 @@ class RunCommand:
 
 
 async def _drained(output: ProcessOutput, seconds: float) -> None:
-    """Wait until nothing can write any more, at most so long."""
+    """Wait, up to some seconds, until nobody can write any more."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await output.ended.wait()
@@ -162,9 +162,9 @@ def _signal_name(number: int) -> str:
 async def _started(
     command: str, folder: Path, write_end: int, tool: RunCommand
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The shell in a session and group of its own; at the end of the block nothing of the group is left.
+    """Start the shell in its own session and process group; at the end of the block the group is gone.
 
-    A session of its own also has no terminal, so that nothing can ask the person for a password behind our back.
+    Its own session has no terminal, so that no program can ask the person for a password.
     """
     try:
         shell = await asyncio.create_subprocess_exec(
@@ -187,7 +187,7 @@ async def _started(
 
 
 async def _end(shell: asyncio.subprocess.Process, grace_seconds: float) -> None:
-    """End the whole group: asked first, ordered after `grace_seconds` or when this is cancelled too."""
+    """End the process group: SIGTERM, then SIGKILL after `grace_seconds` or on a cancellation."""
     try:
         if _signalled(shell.pid, signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
@@ -200,7 +200,7 @@ async def _end(shell: asyncio.subprocess.Process, grace_seconds: float) -> None:
 
 
 def _signalled(group: int, number: int) -> bool:
-    """Send a signal to a group (0 only asks); whether there was anyone to get it."""
+    """Send a signal to a group (0: none). Returns whether the group has processes."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -29,13 +29,13 @@ except ImportError as error:
 
 __all__ = ["FetchUrl"]
 
-# Bytes of one page, unpacked: some 500,000 tokens of text, well over any window.
+# Bytes of a page, unpacked: some 500,000 tokens of text, well over most windows.
 MAX_BYTES: Final = 2 * 1024 * 1024
 MAX_REDIRECTS: Final = 5
-# For one call, redirects included.
+# Of one call, redirects included.
 TIMEOUT_SECONDS: Final = 30.0
 
-# For taking the text out of one page.
+# Of extracting the text of one page.
 READ_SECONDS: Final = 20.0
 _PAGE_TEXT: Final = Path(__file__).with_name("page_text.py")
 
@@ -44,7 +44,7 @@ _TEXT: Final = re.compile(
     r"|application/(?:x-)?(?:javascript|ecmascript|yaml|toml|ndjson|jsonlines|sh|sql|graphql|tex|latex)$"
 )
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
-# Encodings of Python that no page has; decoding punycode takes the square of the size.
+# Python encodings that no page has. Decoding punycode is quadratic.
 _OF_NO_PAGE: Final = frozenset({"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined", "utf-7"})
 _META: Final = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 
@@ -60,10 +60,10 @@ def _schema() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class FetchUrl:
-    """Fetches an address of the public internet and gives its text; pages as plain text with headings and links.
+    """Fetches an address of the public internet as text; pages as plain text with headings and links.
 
-    `allow_private` opens the user's own network and this machine. `resolver` finds the addresses of a host, `refuses`
-    says why one of them may not be connected to.
+    `allow_private` opens the user's network and this machine. `resolver` returns the addresses of a host, `refuses` the
+    reason why one of them may not be connected to.
     """
 
     allow_private: bool = False
@@ -79,7 +79,7 @@ class FetchUrl:
     parameters: Mapping[str, Json] = field(default_factory=_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Fetch. Raises InvalidInput for an address that is refused, cannot be reached, or is no text."""
+        """Fetch. Raises InvalidInput for an address that is refused, unreachable, or no text."""
         del scope
         transport = Pinned(None if self.allow_private else self.refuses, self.resolver)
         client = httpx.AsyncClient(
@@ -102,7 +102,7 @@ class FetchUrl:
             raise InvalidInput(f"cannot be fetched: {type(error).__name__}: {error}", place="url") from None
 
     async def _followed(self, client: httpx.AsyncClient, url: httpx.URL) -> ToolOutcome:
-        """The answer at the end of the redirects. Each address is checked anew: the first may be harmless."""
+        """Follow redirects, and check each address: a harmless first one may lead to a private one."""
         for _ in range(MAX_REDIRECTS + 1):
             async with client.stream("GET", url) as response:
                 location = response.headers.get("location")
@@ -138,7 +138,7 @@ class FetchUrl:
 
 
 async def _unpacked(response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
-    """The body in plain bytes, never many more than `max_bytes` of it. Raises InvalidInput for an odd packing."""
+    """Unpack the body, to little more than `max_bytes`. Raises InvalidInput for an unknown encoding."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed in {"", "identity"}:
         async for piece in response.aiter_raw():
@@ -148,7 +148,7 @@ async def _unpacked(response: httpx.Response, max_bytes: int) -> AsyncIterator[b
         raise InvalidInput(f"is packed in a way that was not asked for: {packed[:40]}", place="url")
     inflate = None
     async for piece in response.aiter_raw():
-        if inflate is None:  # "deflate" comes with the head of zlib, and from some servers without
+        if inflate is None:  # some servers send "deflate" without the zlib header
             bare = packed == "deflate" and piece[:1] and piece[0] & 0x0F != 8
             inflate = zlib.decompressobj(-zlib.MAX_WBITS if bare else zlib.MAX_WBITS | 32)
         try:
@@ -158,8 +158,8 @@ async def _unpacked(response: httpx.Response, max_bytes: int) -> AsyncIterator[b
 
 
 def _page_text(html: str, url: str, stop: StopSignal) -> str:
-    """The text of a page. Raises InvalidInput for one that cannot be read in time."""
-    with tempfile.TemporaryFile() as file:  # its reader is another process
+    """Extract the text of a page. Raises InvalidInput if it takes too long."""
+    with tempfile.TemporaryFile() as file:  # the reader is another process
         file.write(html.encode("utf-8", "surrogatepass"))
         try:
             found = read_isolated(_PAGE_TEXT, file, stop, max_seconds=READ_SECONDS, given=[url[:2_000]])
@@ -172,7 +172,7 @@ def _page_text(html: str, url: str, stop: StopSignal) -> str:
 
 
 def _address(text: str) -> httpx.URL:
-    """An address that may be asked for, without its fragment. Raises InvalidInput."""
+    """Parse an address, and drop its fragment. Raises InvalidInput."""
     try:
         url = httpx.URL(text.strip())
     except httpx.InvalidURL as error:
@@ -185,7 +185,7 @@ def _address(text: str) -> httpx.URL:
 
 
 def _decoded(body: bytes, charset: str | None) -> str:
-    """The body as text: the charset of the header, else the one that a page names, else UTF-8."""
+    """Decode the body: by the charset of the header, else that of the page, else as UTF-8."""
     named = _META.search(body[:2_048])
     for name in (charset, named[1].decode("ascii") if named else None):
         try:

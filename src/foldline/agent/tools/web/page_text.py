@@ -1,8 +1,8 @@
-"""The text of an HTML page: titles, headings, lists and links stay, scripts and styles go.
+"""Extracts the text of an HTML page: titles, headings, lists and links stay, scripts and styles go.
 
-Run as a process of its own (`apart.py`) it reads a page on standard input, and writes its text as JSON: `html.parser`
-takes the square of the size for some pages that are made to hurt, inside of expressions that nothing can end. So it
-imports nothing of this package.
+Runs as a process of its own (`processes/isolated.py`): reads a page on standard input and writes its text as JSON.
+`html.parser` is quadratic on some hostile pages, inside regular expressions that nothing can interrupt. It imports
+nothing of this package, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _BLOCKS: Final = frozenset(
     "nav ol p pre section summary table tbody thead tfoot tr ul".split()
 )
 _HEADINGS: Final = {f"h{level}": "#" * level for level in range(1, 7)}
-# Processor time for one page, where html.parser lets go often enough to look. Ordinary ones of 2 MiB take one to three
+# Processor time of a page, if html.parser returns often enough to check. Ordinary pages of 2 MiB take one to three
 # seconds.
 MAX_SECONDS: Final = 10.0
 MAX_CHARS: Final = 4_000_000
-# Of a link; a page may give all its links a beginning of a megabyte.
+# Of a link: a page may give all its links a base of a megabyte.
 ADDRESS_CHARS: Final = 2_000
 _SPACES: Final = re.compile(r"[ \t\r\n\f\v]+")
 _GAPS: Final = re.compile(r"\n(?:[ \t]*\n)+")
 
 
 def page_text(html: str, url: str = "", *, max_seconds: float = MAX_SECONDS) -> str:
-    """The text that a reader of the page sees, its title first; links as "words (address)", addresses made whole.
+    """Return the visible text of a page, its title first; links as "words (address)", with absolute addresses.
 
-    A page of any shape gives some text, within a few seconds; what cannot be parsed is left out, and said so.
+    Any page gives some text within a few seconds; a note replaces the part that cannot be parsed.
     """
     reader = _PageReader(url, max_seconds)
     try:
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 class _LateError(Exception):
-    """The page takes too long, or brings too much."""
+    """The page takes too long, or has too much text."""
 
 
 class _PageReader(HTMLParser):
@@ -131,7 +131,7 @@ class _PageReader(HTMLParser):
             self.add("\n\n")
 
     def handle_data(self, data: str) -> None:
-        if thread_time() > self._stop:  # what cannot be parsed comes here too, one character at a time
+        if thread_time() > self._stop:  # unparsable markup arrives here one character at a time
             raise _LateError(f"it took more than {self._most_seconds:g} seconds")
         if self._in_title:
             self.title.append(data)
@@ -140,12 +140,12 @@ class _PageReader(HTMLParser):
             self.add(text.lstrip() if self._at_start() and not self._verbatim else text)
 
     def _at_start(self) -> bool:
-        """Whether a line begins here."""
+        """Return whether the output is at the start of a line."""
         return not self.pieces or self.pieces[-1].endswith("\n")
 
 
 def _whole(base: str, href: str) -> str:
-    """The address of a link that leads somewhere: not one of this page, of a script or of inline data."""
+    """Return the absolute address of a link; "" for one into the page itself, a script or inline data."""
     if not href or href.startswith("#") or len(href) + len(base) > 2 * ADDRESS_CHARS:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What is below a folder of the workspace, in order, links shown and not followed."""
+"""Walks the tree below a folder of the workspace, in order. Links are shown and not followed."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from foldline.text.safe_regex import OutOfSteps, Work
 __all__ = ["MAX_DEPTH", "Walk"]
 
 MAX_DEPTH: Final = 64
-# Names that one walk looks at; a walk of a whole disk ends.
+# Names that one walk visits, so that a walk of a whole disk ends.
 MAX_LOOKED_AT: Final = 100_000
-# Steps that rules of ignored files take in one walk: a few seconds; for 100,000 names and 100 rules a third of it.
+# Steps of all ignore rules in one walk: a few seconds. 100,000 names under 100 rules take a third of it.
 RULE_STEPS: Final = 50_000_000
 
 
 @dataclass(slots=True)
 class Walk:
-    """One walk; what was not shown is counted. Left out are hidden names and folders of things that are made or fetched
-    unless `hidden`, and what the project ignores (.gitignore) unless `include_ignored`.
+    """A walk, with counts of what it left out: hidden names and generated folders unless `hidden`, and what .gitignore
+    names unless `include_ignored`.
     """
 
     workspace: Workspace
@@ -43,9 +43,9 @@ class Walk:
         self._work = Work(RULE_STEPS, self.stop.check)
 
     def below(self, path: str) -> Iterator[tuple[int, FolderEntry]]:
-        """Depth (1: in the folder itself) and item, a folder before what is in it.
+        """Yield (depth, entry), a folder before its content; depth 1 is the folder itself.
 
-        Raises InvalidInput when the folder cannot be read; further down such folders are only counted. And Cancelled.
+        Raises WorkCancelled, and InvalidInput for an unreadable folder; folders further down are only counted.
         """
         place = self.workspace.find(path)
         above = None if self.include_ignored else self._above(place)
@@ -81,7 +81,7 @@ class Walk:
     # --- what the project ignores ------------------------------------------------------------------------------------
 
     def _above(self, place: FileLocation) -> Ignored | None:
-        """The rules of the folders above one; None where it is ignored itself, so that all of it was asked for."""
+        """Return the rules of the folders above. None if the folder is ignored itself: its content was asked for."""
         rules = self._with_rules(NONE, EXCLUDES, "")
         names = [] if place.name == "." else place.name.split("/")
         for number in range(len(names)):
@@ -116,11 +116,11 @@ class Walk:
 
     @property
     def ended(self) -> bool:
-        """Whether it was ended for its length."""
+        """Whether the walk was cut off for its length."""
         return self.looked_at >= MAX_LOOKED_AT
 
     def notes(self) -> list[str]:
-        """What a reader must know of what is not there, each in brackets."""
+        """Return notes on what was left out, each in brackets."""
         out = []
         if self.left_out:
             out.append(f"[{self.left_out:,} hidden or ignored left out; hidden=true shows them]")
