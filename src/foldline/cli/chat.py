@@ -97,6 +97,7 @@ def _run(
 
     typed = sys.stdin is not None and sys.stdin.isatty()
     piped = None if sys.stdin is None or typed else read_piped(sys.stdin)
+    # Without a terminal to type at there can be only one prompt.
     single = once is not None or not typed
     if as_json and not single:
         raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
@@ -107,6 +108,7 @@ def _run(
             return asyncio.run(answer_once(chat, text, as_events=as_json))
         return asyncio.run(_conversation(chat))
     except OSError as error:
+        # The reader went away: `main` ends with its own exit code.
         if isinstance(error, BrokenPipeError):
             raise
         raise InvalidInput(error.strerror or str(error), place=str(error.filename or "chat")) from None
@@ -129,6 +131,7 @@ def _chat(
 
     if not workspace.is_dir():
         raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
+    # A copy: settings and subprocesses see the same environment for the whole chat.
     environ = dict(os.environ)
     loaded = settings_for(options, environ)
     screen = Screen(_console(to_stderr=single), answers=not single)
@@ -164,5 +167,6 @@ def _console(*, to_stderr: bool) -> Console:
     from foldline.cli.files import terminal
 
     console = terminal(to_stderr=to_stderr)
+    # In a file or a pipe a long line stays whole.
     console.soft_wrap = not console.is_terminal
     return console

@@ -59,6 +59,7 @@ def check(*, file: str | None) -> None:
         else:
             _notes(each.path)
             log(f"{each.path}: all right")
+    # After all files: one run shows every fault.
     if wrong:
         click.get_current_context().exit(_BAD_INPUT)
 
@@ -159,6 +160,7 @@ def trust(*, file: str, yes: bool) -> None:
     from foldline.agent.settings.file import read_project, trust_file
 
     found, wants = read_project(Path(file))
+    # On stderr, like the question after it: standard output may be piped.
     for withheld in wants:
         click.echo(str(withheld), err=True)
     if not wants:

@@ -30,6 +30,7 @@ class TextPrinter:
         """Print one line, cut at the end of the terminal."""
         from rich.cells import cell_len, set_cell_size
 
+        # Recorded text may hold escape sequences and line breaks: a terminal obeys them, and the table breaks.
         text = " ".join(plain(text).splitlines())
         if cell_len(text) > self.width:
             text = set_cell_size(text, self.width - 1).rstrip() + "…"
@@ -41,6 +42,7 @@ class TextPrinter:
 
     def path(self, text: str) -> None:
         """Print a path without cutting it: a narrow terminal wraps it, so that it can still be copied."""
+        # A path cut with "…" cannot be copied.
         self.console.print(plain(text), soft_wrap=True)
 
     def block(self, text: str, indent: str = "  ") -> None:
@@ -115,6 +117,7 @@ def _columns(values: Sequence[float], marked: Sequence[bool], room: int) -> list
             for value, mark in zip(values, marked, strict=True)
             for place in range(wide)
         ]
+    # Integer bounds give each column at least one value, and differ by one at most.
     bounds = [at * count // room for at in range(room + 1)]
     spans = [slice(start, stop) for start, stop in pairwise(bounds)]
     return [_Column(min(values[span]), max(values[span]), any(marked[span])) for span in spans]

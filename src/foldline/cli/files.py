@@ -78,6 +78,7 @@ def terminal(*, to_stderr: bool = False) -> Console:
     """The console for tables and progress bars: as wide as the terminal, 80 columns without one."""
     from rich.console import Console
 
+    # rich swallows a broken pipe and exits with 1; the exit code of this program is 141.
     class Terminal(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # to be met where all commands meet it (cli.py)
@@ -99,6 +100,7 @@ def write_whole(path: str, text: str) -> None:
     """Write a file atomically: a concurrent reader sees the old one. Raises InvalidInput."""
     folder = os.path.dirname(path) or "."
     try:
+        # In the same folder: a rename is atomic within one file system only.
         handle, name = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -75,6 +75,7 @@ def growth(
         sessions = read_sessions(path)
     if not sessions:
         raise InvalidInput("no model call is recorded yet", place=path)
+    # The call log knows ids only; "latest" and paths of sub-agents need a store.
     if store is not None or (session is not None and (session == _LATEST or "/" in session)):
         session, sessions = _select_from_store(store, session, sessions, path)
     with _readable(path):
@@ -183,6 +184,7 @@ def _print_table(console: Console, calls: Sequence[RecordedCall]) -> None:
     if any(map(notes, calls)):
         columns.append(("\nnotes", lambda call: _printable(notes(call))))
     for name, cell in columns:
+        # rich would shrink figures before notes; a minimum width keeps them whole.
         written = max(len(cell(call)) for call in calls)
         noted = name.endswith("notes")  # where there is not room for all, this one is cut: the figures stay whole
         table.add_column(

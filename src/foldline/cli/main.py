@@ -107,6 +107,7 @@ class _Commands(click.Group):
         """Run a command. Ends the process with its exit code, unless `standalone_mode` is False."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        # Python sets it to None if the descriptor is closed at start (`>&-`).
         if sys.stdout is None:  # closed by whoever started this; nothing is read, written or paid for
             _print_error("foldline: standard output is closed: there is nowhere to write to")
             sys.exit(_BAD_INPUT)
@@ -168,6 +169,7 @@ def _print_error(line: str) -> None:
 
 def _drop_output() -> None:
     """Point stdout at nothing, so that Python does not complain when it flushes what nobody reads."""
+    # At exit Python flushes stdout once more, and would report the same error again.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)

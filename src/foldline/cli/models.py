@@ -122,6 +122,7 @@ def _long_requests(found: Sequence[Model]) -> Iterator[str]:
     names: dict[tuple[PriceStep, ...], list[str]] = {}
     for model in found:
         names.setdefault(model.cache.steps, []).append(model.name)
+    # Most models have one price for all sizes.
     names.pop((), None)
     for steps, priced in names.items():
         dearer = ", ".join(

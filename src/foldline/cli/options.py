@@ -64,6 +64,7 @@ def agent_options(command: Command) -> Command:
             base_url=base_url,
             policy=policy,
             window=window,
+            # Both forms work: --allow a,b and --allow a --allow b.
             allow=tuple(name for given in allow for name in given.split(",") if name),
             trust=trust,
         )

@@ -62,6 +62,7 @@ def _policies(_context: click.Context, _option: click.Parameter, value: str) -> 
     if not names:
         raise InvalidInput(f"none given; known are {', '.join((NONE, *POLICIES))}", place="policy")
     named = [each for name in names for each in (POLICIES if name == _ALL else (policy_named(name),))]
+    # No management goes first: it is what costs are compared with.
     return tuple(dict.fromkeys((NONE, *named)))
 
 
@@ -160,6 +161,7 @@ def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> 
             named = session if times == 1 else replace(session, name=f"{session.name} ({times})")
             out.append(MeasuredSession(named, counter))
         except InvalidInput as error:
+            # A missing file is a typo, and worth an error; a damaged one is a fact about the recording.
             if file != STDIN and not os.path.isfile(file):
                 raise
             located = with_file(error, file)

@@ -118,6 +118,7 @@ def report(
         selection = ReportSelection(
             named=tuple(named), since=since, model=model, store_named=store is not None, home=home
         )
+        # The decorator, applied here: the store is opened only if a stored session is reported.
         read: Callable[..., None] = store_options("--store")(StoreReader(selection, accounts, left_out).read)
         read(store=store, home=home)
     page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
@@ -152,6 +153,7 @@ def _folder_accounts(folder: str, options: ReplayOptions, left_out: list[Skipped
     """The sessions in the files of a folder; unreadable ones are left out. Raises InvalidInput if none is left."""
     from foldline.store.folders import FileStore
 
+    # Read as plain files, the logs of a store would pass for damaged sessions.
     if FileStore(folder).names():
         raise InvalidInput(f"holds kept sessions: foldline report --store {shlex.quote(folder)}", place=folder)
     before, found = len(left_out), 0
@@ -329,6 +331,7 @@ def _calls(source: OpenedStore, ids: Sequence[str]) -> dict[str, list[RecordedCa
 
     out: dict[str, list[RecordedCall]] = defaultdict(list)
     try:
+        # One read for all of them; a single id narrows the query.
         for call in read_calls(calls_path(source.environ), session_id=ids[0] if len(ids) == 1 else None):
             out[call.session_id].append(call)
     except FileNotFoundError:

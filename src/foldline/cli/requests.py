@@ -144,6 +144,7 @@ def _report(done: Fit, session: Session, before: int, limit: int) -> dict[str, A
 
 def _request(done: Fit, session: Session) -> Any:
     """The fitted messages in the form of the input: a list, or the object with all its other fields."""
+    # A bare list has no place for a system text, so an added one turns the output into an object.
     if session.body is None and done.system is None:
         return done.messages
     body = dict(session.body or {})

@@ -85,6 +85,7 @@ def list_all(*, store: str | None, options: Options, workspace: str, as_json: bo
     from foldline.hosting.session_choice import store_place
     from foldline.store.addresses import open_store
 
+    # The option belongs to every agent command; a list runs nothing.
     del workspace
     loaded = settings_for(options, os.environ)
     entries = entries_of(loaded.settings)

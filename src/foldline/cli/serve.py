@@ -126,6 +126,7 @@ async def _serving(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
     ) as pool:
         state = ServerState(pool, version=version("foldline"), limits=own, page=page)
+        # After imports and before the first request: objects of startup are frozen out of garbage collection.
         set_pace()
         bound.listen()  # author_of reads these lines and asks at once waits for the server instead of being refused
         click.echo(

@@ -168,4 +168,5 @@ class _TelegramBot:
                 await chat_gateway.run(shutdown.requested, grace_seconds=grace)
 
     def _notice(self, line: str) -> None:
+        # Errors of the library quote the address, which holds the token.
         log(line.rstrip().replace(self.token, "TOKEN"))

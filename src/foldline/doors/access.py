@@ -26,6 +26,7 @@ def token_of(token_file: str | None, environ: Mapping[str, str]) -> str | None:
         token, place = environ.get(TOKEN, "").strip(), TOKEN
         if not token:
             return None
+    # Visible ASCII only: the token travels in a header and in a path.
     if len(token) < _TOKEN_CHARS or not re.fullmatch("[!-~]+", token):
         raise InvalidInput(f"must be a token of at least {_TOKEN_CHARS} letters, digits and signs", place=place)
     return token
@@ -45,5 +46,6 @@ def names_of(host: str, token: str | None, allow_host: tuple[str, ...]) -> froze
     if allow_host and token is None:
         why = f"others come through that proxy, so a token is needed: --token-file, or {TOKEN}"
         raise InvalidInput(why, place=f"--allow-host {allow_host[0][:100]}")
+    # Checked against the Host header: without it, a page on any site could reach a server on loopback by DNS rebinding.
     names = {name.lower().rstrip(".") for name in allow_host}
     return frozenset(names | _LOOPBACK | {host.lower()}) if local or names else None

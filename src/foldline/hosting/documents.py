@@ -52,7 +52,7 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_t
     """
     name = plain_line(name, _NAME_CHARS) or "file"
     original = await actor.keep(data)
-    upload = _Upload(json.dumps(name, ensure_ascii=False), len(data), original)
+    upload = _ReceivedFile(json.dumps(name, ensure_ascii=False), len(data), original)
     try:
         # The reader process counts for this session, and is stopped with it.
         with owned_by(actor.id):
@@ -71,7 +71,7 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_t
 
 
 @dataclass(frozen=True, slots=True)
-class _Upload:
+class _ReceivedFile:
     """A file as received: its name as the model reads it, its size, and the key of its bytes."""
 
     quoted: str

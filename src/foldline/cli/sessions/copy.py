@@ -86,6 +86,7 @@ def _named(store: Store, sessions: Sequence[str], everything: bool) -> list[str]
 
 
 def _refuse_same(source: Store, target: Store) -> None:
+    # Links included: a store copied onto itself would be read while it is written.
     if os.path.realpath(source.place) == os.path.realpath(target.place):
         raise InvalidInput("is where they are", place=f"--to: {target.place}")
 
@@ -241,6 +242,7 @@ class _Copier:
                     yield original
 
             own = self._snapshots.get(session)
+            # A snapshot taken after the last record read would not match the copied log.
             of_these = own if own is not None and own.updated == updated else None
             records = self._read_errors(self._source.records, session, stop=count)
             self._target.import_session(records, counted(), snapshot=of_these)

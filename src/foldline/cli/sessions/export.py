@@ -47,6 +47,7 @@ def export(*, session: str, form: str, output: str | None, redact: bool, source:
         _write(output, data)
         log(f"wrote {output}")
         return
+    # A file keeps the text as recorded; a terminal would obey its control characters.
     if sys.stdout.isatty():
         data = (plain(text) if form == "markdown" else _CONTROLS.sub(_escape, text)).encode("utf-8", "replace")
     sys.stdout.flush()

@@ -64,6 +64,7 @@ def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, so
     selected = select_session(source.store, session)
     recording = selected.read()
     context = recording.replay()
+    # A negative number counts from the end, as slices do.
     begin = max(0, recording.tally.messages + first) if first < 0 else first
     stop = begin + limit
     log_rows = decode_log(selected.records(recording), lambda number: f"{selected.name}, record {number}")
@@ -310,6 +311,7 @@ def _next_request(recording: Recording, surroundings: RequestHead | None) -> _Ne
         else {field.name: getattr(surroundings, field.name) for field in fields(surroundings)}
     )
     context = recording.replay(**given)
+    # The copy may fold to fit, as the next call would; the session on disk stays untouched.
     before, fault = context.event_count, ""
     try:
         request = context.prepare()

@@ -27,6 +27,7 @@ class ChatLoop:
         self.chat, self.prompt = chat, prompt
         self.screen, self.consent = chat.screen, chat.consent
         self._interrupts = interrupts or Interrupts()
+        # Ctrl-C has three targets: the line being typed, a question, and running work. Each is set by its owner.
         self._interrupts.on_idle = prompt.abort
         chat.consent.stop = self._interrupts.stop
         self._stack = AsyncExitStack()
@@ -49,6 +50,7 @@ class ChatLoop:
                 finally:
                     if not self._opening.done():
                         self._opening.cancel()
+                    # Gathered even after a cancellation: the stack must not close what the opening still uses.
                     (conversation,) = await asyncio.gather(self._opening, return_exceptions=True)
                     if not isinstance(conversation, BaseException) and conversation.begun:
                         left = self._resume_arguments(conversation)
@@ -60,6 +62,7 @@ class ChatLoop:
         """Wait for the conversation to be open. Raises what kept it from opening."""
         if self._opening is None:
             raise RuntimeError("the conversation has not begun")
+        # Shielded: Ctrl-C during a command must not cancel the opening, which later commands need.
         return await asyncio.shield(self._opening)
 
     async def compact(self, instructions: str | None) -> None:
@@ -68,6 +71,7 @@ class ChatLoop:
 
         conversation = await self.conversation()
         agent = await conversation.agent()
+        # Without a summariser a compaction costs no model call, and the person should know which it is.
         how = "folding by digest" if agent.summarize is None else "summarising"
         with self.screen.working(how):
             try:
@@ -106,6 +110,7 @@ class ChatLoop:
             return
         conversation = opening.result()
         self.screen.model = conversation.runtime.provider.model
+        # The person may be in the middle of a line by now.
         self.prompt.print_above(lambda: print_model(self.screen, conversation, asks=not self.consent.everything))
 
     async def _read_lines(self) -> None:

@@ -82,9 +82,11 @@ async def run_command(chat: ChatLoop, typed: str) -> None:
     name, _, argument = typed.strip().partition(" ")
     command = next((each for each in COMMANDS if each.name == name), None)
     if command is None:
+        # The same hint as for settings: a typo is the usual reason for an unknown name.
         near = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1, cutoff=0.6)
         hint = f"did you mean {near[0]}?" if near else "/help lists them"
         raise InvalidInput(f"there is no command {name}; {hint} (/{name} says it to the model)")
+    # Imported on use: the modules behind most commands take longer to load than the prompt may.
     run: RunCommand = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
     await run(chat, argument.strip())
 

@@ -27,6 +27,7 @@ class Consent:
         self._screen, self.prompt, self.everything = screen, prompt, everything
         self.stop: Callable[[], object] = lambda: None
         self._always: set[str] = set()
+        # Parallel tool calls share one terminal, so their questions must not interleave.
         self._lock = asyncio.Lock()
         self._reported = False
 
@@ -39,6 +40,7 @@ class Consent:
         if self.everything:
             return True
         if self.prompt is None:
+            # Once is enough: a turn may try dozens of calls.
             if not self._reported:
                 self._reported = True
                 self._screen.line(f"{ask.tool} was not run: nobody can be asked here (--yes allows it)", "yellow")
@@ -57,6 +59,7 @@ class Consent:
             answer = await prompt.ask("Allow? [y]es / [n]o / [a]lways in this session:")
         except EOFError:
             answer = ""
+        # Ctrl-C at a question refuses the call and stops the turn that asked.
         except KeyboardInterrupt:
             self.stop()
             answer = ""

@@ -71,6 +71,7 @@ def result_text(result: ToolFinished, call: str = "") -> str:
     """The result of a call: its size, and its time if noticeable; or its error, without repeating the call."""
     if result.is_error:
         first = next((line for line in result.text.splitlines() if line.strip()), "failed")
+        # Most errors begin with the path that the call names already; on one line it would stand twice.
         place, colon, reason = plain_line(first, 300).partition(": ")
         return reason if colon and reason and place in call.split(" ") else plain_line(first, 300)
     size = size_text(len(result.text.encode("utf-8", "replace")))

@@ -153,6 +153,7 @@ async def cost(chat: ChatLoop, argument: str) -> None:
 
     conversation = await chat.conversation()
     session = (await conversation.agent()).session
+    # The call log knows the model of each call, also after a change of model; the session has usage alone.
     if conversation.runtime.calls is not None and conversation.id is not None:
         recorded = read_calls(conversation.runtime.calls.path, session_id=conversation.id)
         made = [
@@ -234,6 +235,7 @@ def _sum(model: str, calls: list[PricedCall]) -> ModelCost:
         )
         for call in calls
     ]
+    # One unknown price makes the sum unknown: a part of it would read as the whole.
     usd = None if None in paid else sum(each or 0.0 for each in paid)
     return ModelCost(model, len(calls), prompt, cached, answered, any(call.estimated for call in calls), usd)
 
@@ -296,6 +298,7 @@ def shares_of(context: Context, system: str | None) -> tuple[WindowShare, ...]:
         else:
             sizes["folded"] += shortened
             sizes["live"] += max(0, tile.tokens - shortened)
+    # Estimates by part, calibrated as a whole: providers report the size of a request, not of its parts.
     counted = sum(sizes.values())
     scaled = _apportioned([*sizes.values()], view.tokens) if counted else [0] * len(sizes)
     free = max(0, context.limits.window_tokens - sum(scaled))
@@ -306,6 +309,7 @@ def cells(shares: Sequence[WindowShare], width: int) -> list[int]:
     """How many of `width` cells each part gets: by size, and at least one for any tokens."""
     counts = _apportioned([share.tokens for share in shares], width)
     for at, share in enumerate(shares):
+        # A part that exists must not vanish in rounding; the widest part gives up the cell.
         if share.tokens and not counts[at]:
             widest = max(range(len(counts)), key=counts.__getitem__)
             if counts[widest] > 1:

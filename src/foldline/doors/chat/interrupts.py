@@ -45,6 +45,7 @@ class Interrupts:
     def pressed(self) -> bool:
         """Note one press; return whether it is the second of two."""
         now = self._clock()
+        # After a pair the clock is reset, so that three presses are not two pairs.
         twice = now - self._last <= _TWICE_SECONDS
         self._last = -10.0 * _TWICE_SECONDS if twice else now
         return twice
@@ -55,6 +56,7 @@ class Interrupts:
             self.on_idle(KeyboardInterrupt())
             return
         if self.pressed():
+            # Leaving waits for the work to end in order: its turn must be recorded.
             self.exit_code = 0
         self._task.cancel()
 

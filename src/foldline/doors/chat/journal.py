@@ -44,6 +44,7 @@ class Journal:
         if folder is None:
             return
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        # O_NOFOLLOW: a link planted in the folder must not redirect the log.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         try:
             handle = os.open(folder / FILE, flags, 0o600)

@@ -65,11 +65,13 @@ class AnswerBlocks:
             self._gap = bool(self._lines)
             return []
         done: list[str] = []
+        # Markdown allows blank lines inside a list item, so a gap ends a block only if no indented line follows.
         if self._gap and not _INDENTED.match(line):
             done = self._close_block()
         elif self._gap:
             self._append("")
         self._gap = False
+        # CommonMark 0.31, 4.5: the info string of a backtick fence has no backtick, else it is inline code.
         if found is not None and "`" not in found[2]:
             done += self._close_block()
             self._fence = found[1]

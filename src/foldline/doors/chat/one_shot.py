@@ -27,6 +27,7 @@ def read_piped(stdin: TextIO) -> str | None:
         mode = os.fstat(stdin.fileno()).st_mode
     except (OSError, ValueError):
         return None
+    # Under cron or a service manager stdin is /dev/null or a socket: nobody meant that as a prompt.
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return None
     data = stdin.buffer.read(_MOST_BYTES + 1)

@@ -47,6 +47,7 @@ def prompt_for(
     environ: Mapping[str, str], *, commands: Sequence[tuple[str, str]], history: Path | None, tty: bool
 ) -> PromptInput:
     """The best prompt for this terminal; `tty` says whether both ends of it are one."""
+    # prompt-toolkit draws by escape sequences, which these terminals would print as text.
     if not tty or environ.get("TERM", "") in ("", "dumb", "unknown") or sys.platform == "win32":
         return LinePrompt(sys.stdin.fileno(), sys.stdout.write)
     return ToolkitPrompt(commands=commands, history=history, colours="NO_COLOR" not in environ)
@@ -239,6 +240,7 @@ def without_echo(handle: int) -> Iterator[None]:
         yield
         return
     quiet = [*before]
+    # Echo alone: with raw mode, Ctrl-C would no longer be a signal.
     quiet[3] &= ~termios.ECHO
     try:
         termios.tcsetattr(handle, termios.TCSANOW, quiet)

@@ -65,6 +65,7 @@ class Screen:
     ) -> None:
         self.console = console
         self.model = ""
+        # A dumb terminal can neither move the cursor nor erase: redrawing would print each frame.
         self._animated = console.is_terminal and not console.is_dumb_terminal if live is None else live
         self._answers = answers
         self._clock = clock
@@ -199,6 +200,7 @@ class Screen:
         return Group(*parts)
 
     def _render_tail(self, tail: str) -> RenderableType:
+        # rich cannot erase lines that have scrolled off, so the region must stay smaller than the terminal.
         rows = max(3, self.console.height - 5)
         width = max(20, self.console.width)
         drawn = markdown(tail) if len(tail) <= _TAIL_CHARS else Text("\n".join(tail.splitlines()[-rows:]))
@@ -248,6 +250,7 @@ class Screen:
 
     def _on_reply(self, event: ReplyFinished) -> None:
         self._flush()
+        # Printed at the end of the turn: between two calls it would tear the list of tools apart.
         self._reply = event
 
     def _on_tool_started(self, event: ToolStarted) -> None:
@@ -308,6 +311,7 @@ class Screen:
     def _print_block(self, block: str) -> None:
         lines = self.console.render_lines(markdown(block), pad=False)
         empty = [not "".join(segment.text for segment in line).strip() for line in lines]
+        # rich pads blocks with empty lines; the gaps between them are ours.
         first = next((at for at, is_empty in enumerate(empty) if not is_empty), len(lines))
         last = next((at for at in range(len(lines), first, -1) if not empty[at - 1]), first)
         self._print_gap()

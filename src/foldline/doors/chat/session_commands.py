@@ -43,6 +43,7 @@ async def pin(chat: ChatLoop, argument: str) -> None:
         raise InvalidInput("takes the number of a message, and off to end it: /pin 4, /pin 4 off", place="/pin")
     session = (await (await chat.conversation()).agent()).session
     pinned = state.strip() != "off"
+    # The whole log: a folded message exists too, and gets a reason instead of "no such message".
     entry_of(session.whole(), number, "/pin")
     session.pin(number, pinned=pinned)
     chat.screen.line(f"message {number} {'stays whole from here on' if pinned else 'may be folded again'}")

@@ -71,6 +71,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
     from foldline.store.learned_limits import LearnedLimits
     from foldline.store.session import FileSession
 
+    # A cell for the closures below: the journal asks for the folder of a session that does not exist yet.
     conversations: list[AgentConversation] = []
 
     def folder() -> Path | None:

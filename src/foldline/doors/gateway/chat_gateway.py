@@ -79,6 +79,7 @@ class ChatGateway:
         self._immediate: set[asyncio.Task[None]] = set()
         self._turns: dict[str, Progress] = {}
         self._strangers: set[str] = set()
+        # New messages wait until the pending ones are queued: order holds across a restart.
         self._opened = asyncio.Event()
         self._stopping = False
 
@@ -187,6 +188,7 @@ class ChatGateway:
 
     async def _stop(self, grace_seconds: float) -> None:
         self._stopping = True
+        # Turns first: the tasks below wait for their outcomes, and then send them.
         await self._pool.stop(grace_seconds)
         tasks = {queue.task for queue in self._queues.values() if queue.task is not None} | self._immediate
         if tasks:
@@ -282,4 +284,5 @@ def _is_immediate(message: Incoming) -> bool:
     command = parse_command(message.text) if message.own else None
     if command is None:
         return message.edited
+    # An unknown command is answered at once too: it touches no session.
     return command[0] not in _COMMANDS or _COMMANDS[command[0]].immediate

@@ -68,6 +68,7 @@ def parse_command(text: str) -> tuple[str, str] | None:
 
 def unknown_command(name: str) -> str:
     """The answer to an unknown command."""
+    # A typo is the usual reason for an unknown name.
     near = difflib.get_close_matches(name, [each.name for each in COMMANDS], n=1, cutoff=0.6)
     hint = f"Did you mean /{near[0]}?" if near else "/help lists what there is."
     return f"There is no command /{escape_markdown(name)}. {hint}"

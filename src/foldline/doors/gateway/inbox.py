@@ -40,6 +40,7 @@ class Inbox:
         self._store, self._key = store, f"{account}:inbox"
         self._waiting: dict[str, PendingMessage] = {}
         self._seen: deque[str] = deque(maxlen=_REMEMBERED)
+        # One writer at a time: the store keeps one object for each inbox, and the last write wins.
         self._writing = asyncio.Lock()
 
     async def open(self) -> list[PendingMessage]:
@@ -60,6 +61,7 @@ class Inbox:
             if not new:
                 return []
             seen, waiting = deque(self._seen, maxlen=_REMEMBERED), dict(self._waiting)
+            # Bounded: a platform repeats a message soon or never.
             seen.extend(new)
             waiting |= {key: PendingMessage(each) for key, each in new.items()}
             # Memory follows the disk: if the write fails, the platform delivers the messages again.

@@ -189,6 +189,7 @@ def _blocks(text: str, max_units: int, units: Callable[[str], int]) -> Iterator[
 def _prose_line(line: str, units: int, max_units: int) -> list[_Atom]:
     if units <= max_units:
         return [_Atom(line, units)]
+    # One unit is kept free for a backslash in front of the part.
     parts = _parts(line, max_units - 1)
     return [
         _Atom(part, utf16_units(part), opens="\\" if number and _SPECIAL.match(part) else "", begins=number > 0)
@@ -254,9 +255,12 @@ def _joined(line: str, at: int) -> bool:
         return True
     if _TONES[0] <= after <= _TONES[1] or "\U000e0020" <= after <= "\U000e007f":
         return True
+    # Lone halves that JSON left apart belong together all the same.
     if "\ud800" <= before <= "\udbff" and "\udc00" <= after <= "\udfff":
         return True
     if _is_flag(before) and _is_flag(after):
+        # Flags are pairs of letters without a separator: only the count from the start of the run tells where a pair
+        # ends.
         flags = 0
         while at - flags > 0 and _is_flag(line[at - 1 - flags]):
             flags += 1

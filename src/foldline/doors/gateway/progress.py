@@ -58,6 +58,7 @@ class Progress:
     ) -> None:
         self._finished.set()
         self._changed.set()
+        # Otherwise the tasks end by themselves, and the last line says what was done.
         if isinstance(error, asyncio.CancelledError):
             for task in self._tasks:
                 task.cancel()
@@ -84,6 +85,7 @@ class Progress:
 
     async def _show_calls(self) -> None:
         """Send one line once the turn has lasted, edit it as the turn goes on, and say what was done in the end."""
+        # Most turns are shorter, and their answer says enough.
         await self._wait(self._pace.first_line_seconds)
         while not self._finished.is_set():
             await self._changed.wait()

@@ -67,6 +67,7 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, ma
         await send_text(gateway, message.where, f"I cannot read {kind}: the model here is given text only.{goes_on}")
         notes.append(f"[With it the user sent something that cannot be read here: {kind}.]")
     for file in message.files:
+        # The sender chooses the name, and the model reads it: one line, without control characters.
         name = plain_line(file.name, _NAME_CHARS) or "file"
         try:
             data = await _fetch(gateway, file, max_file_bytes)
@@ -76,6 +77,7 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, ma
                 message.where,
                 f"{escape_markdown(name)} was not read: {escape_markdown(plain_line(str(fault)))}.",
             )
+            # The model is told too, or it would answer as if nothing had been attached.
             notes.append(f"[With it the user sent the file {json.dumps(name)}, which was not read: {fault}.]")
             continue
         document = await store_document(actor, name, data, taken_tokens=taken_tokens)

@@ -122,6 +122,7 @@ class TelegramGateway:
 
     async def send(self, where: ChatPlace, text: str) -> str:
         """Send a text as HTML, or as plain text if Telegram refuses that. Raises NotDelivered."""
+        # MarkdownV2 of the Bot API rejects a whole message for one unescaped sign; HTML needs three escapes.
         html = as_html(text)
         try:
             return await self._send(where, html if as_plain(text).strip() else "…", ParseMode.HTML)
@@ -169,6 +170,7 @@ class TelegramGateway:
         for left in reversed(range(_FETCH_TRIES)):
             try:
                 found = await self._bot.get_file(file.id)
+                # Checked before and after: the size is the platform's word, and may be missing.
                 if (found.file_size or 0) > max_bytes:
                     raise NotDelivered(f"it has {size_text(found.file_size or 0)}, {size_text(max_bytes)} are taken")
                 data = bytes(await found.download_as_bytearray())

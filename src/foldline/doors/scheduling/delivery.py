@@ -128,9 +128,11 @@ class Courier:
 
     async def _post(self, report: Report, to: ToWebhook) -> None:
         body = json.dumps(report.as_json(), ensure_ascii=False).encode()
+        # The same key for each attempt, so that a receiver can drop repeats.
         headers = {"content-type": "application/json", "idempotency-key": report.id}
         if to.secret_env is not None:
             at = str(int(datetime.now(UTC).timestamp()))
+            # The timestamp is signed too: otherwise an old delivery could be replayed.
             signed = hmac.digest(self._variable(to.secret_env).encode(), f"{at}.".encode() + body, hashlib.sha256)
             headers |= {"foldline-timestamp": at, "foldline-signature": f"sha256={signed.hex()}"}
         answer = await self._request(self._fill(to.url), body, headers, again_after_silence=True)

@@ -160,6 +160,7 @@ class ScheduleRunner:
     async def _run(self, entry: ScheduleEntry, run: EntryRun) -> EntryRun:
         store, began = self._pool.store, monotonic()
         try:
+            # The delivery counts as part of the run: a process killed during it leaves "interrupted", not "done".
             async with self._heartbeat(entry, run):
                 report = await self._report(entry, run)
                 run = replace(run, session=report.session, reason=report.reason, message=report.message)
