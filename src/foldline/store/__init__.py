@@ -1,4 +1,4 @@
-"""What outlives the process: sessions, the log of each, and the originals of what was folded."""
+"""Sessions on disk or in a database: their logs, and the originals of folded messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which databases an address may name. Here, so that a wrong address is told where no database library is installed."""
+"""The addresses of stores, and `open_store`, which opens the one at an address.
+
+Addresses are checked here and not in `sql`, so that a wrong one is reported without a database library installed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ DRIVERS: Final[Mapping[str, str]] = {
     "postgresql": "postgresql+psycopg",
     "postgresql+psycopg": "postgresql+psycopg",
 }
-"""What an address may begin with, and the driver that it means."""
+"""The SQLAlchemy driver for each scheme of an address."""
 
 _LEASE: Final = "lease_seconds"
 _SHORTEST_SECONDS: Final = 0.5
@@ -38,12 +41,12 @@ LONGEST_LEASE_SECONDS: Final = 3_600.0
 
 
 def is_address(place: str) -> bool:
-    """Whether a place is the address of something, and no folder."""
+    """Whether a place is an address, not a folder."""
     return "://" in place
 
 
 def lease_of(address: str) -> tuple[str, float | None]:
-    """An address without our own `lease_seconds`, and its value; None where it has none. Raises InvalidInput."""
+    """An address without our parameter `lease_seconds`, and its value or None. Raises InvalidInput."""
     head, mark, query = address.partition("?")
     given = parse_qsl(query, keep_blank_values=True)
     named = [value for name, value in given if name == _LEASE]
@@ -61,8 +64,9 @@ def lease_of(address: str) -> tuple[str, float | None]:
 
 
 def driver_of(address: str) -> str:
-    """The driver for the database at an address. Raises InvalidInput, which holds nothing but the address's beginning:
-    anything behind it may be a password.
+    """The driver for the database at an address. Raises InvalidInput.
+
+    The error names the scheme only: the rest of an address may hold a password.
     """
     scheme = address.partition("://")[0]
     if scheme not in DRIVERS:
@@ -71,17 +75,17 @@ def driver_of(address: str) -> str:
 
 
 def open_store(place: str | Path) -> Store:
-    """The store at a folder, or at the URL of a database; its tables are made if need be. Close it.
+    """Open the store in a folder, or in the database at a URL; missing tables are created. Close it.
 
     URLs: `sqlite:///sessions.db` (`sqlite:////folder/sessions.db` from the root), `postgresql://user@host/name`, also
     as `postgresql+psycopg://`. Raises InvalidInput for any other and for tables of a newer version, MissingExtra with
-    the install line when SQLAlchemy or psycopg is not there, and OSError when the database cannot be reached or lets
-    nobody in. A password is in no error.
+    the install command when SQLAlchemy or psycopg is missing, and OSError when the database cannot be reached or
+    denies access. No error contains a password.
     """
     if isinstance(place, Path) or not is_address(place):
         return FileStore(os.path.expanduser(place))
     extra = "sql" if driver_of(place).startswith("sqlite") else "postgresql"
     if find_spec("sqlalchemy") is None:
         raise MissingExtra(extra, "keeping sessions in a database")
-    # Loaded now: a session in files must not wait for SQLAlchemy, nor need it.
+    # Imported only here: a store of files must neither wait for SQLAlchemy nor need it.
     return cast("Store", import_module("foldline.store.sql.store").SqlStore.at(place))

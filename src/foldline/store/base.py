@@ -1,7 +1,8 @@
-"""What keeps sessions: two Protocols. Folders (`folders`, `session`) are the default, tables (`sql`) the other way.
+"""The protocols `Store` and `StoredSession`, and `SessionWriter`, the base of both implementations.
 
-One session has one writer at a time, over all processes that share a store. A writer that waits (for a person, for its
-next turn) lets go of the session, and takes it up again when it goes on: another may have written meanwhile.
+Sessions are stored in folders (`folders`, `session`) or in a database (`sql`). A session has one writer at a time, over
+all processes that share a store. A writer that waits (for a person, for its next turn) releases the session, and
+acquires it again to continue: another may have written meanwhile.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ __all__ = [
 
 
 class StoredSession(Protocol):
-    """A session that is being written, by its one writer. Close it, or use it as a context manager.
+    """A session open for writing, by its one writer. Close it, or use it as a context manager.
 
-    Methods that write put it where a crash cannot take it away before they return: act upon it after that. They raise
-    OSError (a full disk, a database that is gone), SessionLost, and InvalidInput for what has no form in JSON; then
-    nothing of it is in the log.
+    Writing methods return once a crash can no longer undo them: act on the result after that. They raise OSError (a
+    full disk, an unreachable database), SessionLost, and InvalidInput for values that JSON cannot hold; then nothing
+    was written.
     """
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The id of the session."""
 
     @property
     def place(self) -> str:
@@ -49,65 +50,65 @@ class StoredSession(Protocol):
 
     @property
     def header(self) -> Header:
-        """What it is, as of now."""
+        """Its identity and current settings."""
 
     @property
     def tally(self) -> Tally:
-        """Counts over its log, as of now."""
+        """Current counts over its log."""
 
     @property
     def archive(self) -> Archive:
         """The originals of folded messages. They may be less durable than the log, which holds them too."""
 
     def events(self) -> Iterator[Event]:
-        """The events so far, oldest first: what `Context.replay` wants. O(log).
+        """The events so far, oldest first, as `Context.replay` takes them. O(log).
 
-        Limits of a model that the session has left are not among them.
+        Limits that were learned for earlier models are omitted.
         """
 
     def append(self, events: Iterable[Event]) -> None:
-        """Write events down, all of them or none. O(their size)."""
+        """Append events to the log, all or none. O(their size)."""
 
     def turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
-        """Write down that a turn began (`key`: the client's own name for it), or ended and why (`reason="done"`)."""
+        """Record that a turn began (`key`: the client's name for it), or ended and why (`reason="done"`)."""
 
     def note(self, **more: Json) -> None:
-        """Write down anything else that a reader of the log should know."""
+        """Record anything else that a reader of the log should know."""
 
     def change(self, **settings: Json) -> None:
-        """Write down another `model`, `policy`, `window` or `title`. Raises InvalidInput for another name."""
+        """Change `model`, `policy`, `window` or `title`. Raises InvalidInput for another setting."""
 
     def put_original(self, data: bytes) -> str:
-        """Put into the archive what is nowhere else (a document of the user); as safe as the log. Returns its key."""
+        """Archive an original that is nowhere else (a user's document), as safely as the log. Returns its key."""
 
     def save(self, context: Context) -> None:
-        """Put the snapshot in place. O(messages shown, bounded). Raises OSError; nothing depends on it."""
+        """Write the snapshot. O(messages shown, bounded). Raises OSError; nothing depends on the snapshot."""
 
     def agents(self) -> Store:
         """The sessions of its sub-agents."""
 
     def release(self) -> None:
-        """Let another writer have it. Nothing may be written until `acquire` has it back. Again: nothing."""
+        """Let other writers acquire it. Nothing may be written until `acquire` succeeds. Idempotent."""
 
     def acquire(self) -> bool:
-        """Have it again; whether it is as it was left. If not, make everything anew from `events`. Idempotent.
+        """Acquire it again; whether it is unchanged since. If not, rebuild all state from `events`. Idempotent.
 
         Raises SessionTaken while another writer has it, InvalidInput when it was deleted.
         """
 
     def discard(self) -> None:
-        """Remove it and all that belongs to it, and close it."""
+        """Delete it with all that belongs to it, and close it."""
 
     def close(self) -> None:
-        """Let go of it for good. Closing again does nothing."""
+        """Release the session for good. Idempotent."""
 
 
 class Store(Protocol):
-    """The sessions of a user or of several servers, by id. Names sort by age.
+    """The sessions of a user or of several servers, by id. Ids sort by age.
 
-    `name` is an id, a beginning that only one id has, or "latest". Reading never takes a session. What cannot be found
-    or read raises InvalidInput; a place that cannot be reached OSError. Who looks up
-    or binds keys is told so within ten seconds.
+    `name` is an id, an unambiguous prefix of one, or "latest". Reading never acquires a session. Methods raise
+    InvalidInput for a session that cannot be found or read, and OSError when the store cannot be reached; those that
+    look up or bind keys do so within ten seconds.
     """
 
     @property
@@ -124,46 +125,46 @@ class Store(Protocol):
         title: str = "",
         parent: str | None = None,
     ) -> StoredSession:
-        """A new session, open for writing."""
+        """Create a session and open it for writing."""
 
     def open(self, name: str) -> StoredSession:
-        """Takes a session for writing. O(log). Raises SessionTaken when another writer has it."""
+        """Open a session for writing. O(log). Raises SessionTaken while another writer has it."""
 
     def find(self, name: str) -> str:
-        """The id that a name means."""
+        """The id for a name."""
 
     def names(self) -> list[str]:
         """The id of every session, oldest first."""
 
     def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
-        """Every session, the one written last first; a broken one too, with the reason. With `keep=False` nothing is
-        written. O(sessions), and O(log) for each whose snapshot is lost or stale.
+        """List every session, last written first; a damaged one with the reason.
 
-        With `stale=True` one that is behind its log will do, as that of a turn that runs, but for one in which nothing
-        was said yet: a crash may have left it. Of sessions that are known to be `at_work` that one will do too.
+        O(sessions), and O(log) for each whose snapshot is lost or stale: it is made again, and stored unless
+        `keep=False`. With `stale=True` an outdated snapshot will do (that of a running turn), except one without
+        messages, which a crash may have left; for sessions named in `at_work` even that will do.
         """
 
     def repair(self, name: str) -> RepairReport | None:
-        """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
+        """Repair a damaged log so that the session can be opened; None when it is intact. O(log).
 
-        What is whole stays, what is not is told, and the old log is kept. Raises SessionTaken, and InvalidInput where
-        nothing tells what the session was.
+        Intact records stay, damaged ones are reported, and the old log is kept. Raises SessionTaken, and InvalidInput
+        when nothing identifies the session.
         """
 
     def read(self, name: str) -> Recording:
-        """All that a session holds. O(log)."""
+        """Read a whole session. O(log)."""
 
     def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records of the log as they were written, oldest first, by their place in it (0: that of the session).
+        """The records of the log as they were written, oldest first; `start` and `stop` are positions in it.
 
-        O(log) in files, O(those) in tables.
+        Record 0 is the header. O(log) in files, O(stop - start) in tables.
         """
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
-        """The records of the messages with start <= seq < stop. O(log) in files, O(those) in tables."""
+        """The records of the messages with start <= seq < stop. O(log) in files, O(stop - start) in tables."""
 
     def archive(self, name: str) -> Archive:
-        """The originals of a session, to be read."""
+        """The archive of a session, for reading."""
 
     def originals(self, name: str) -> Iterator[bytes]:
         """Each object of a session's archive."""
@@ -174,60 +175,61 @@ class Store(Protocol):
     def import_session(
         self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
     ) -> str:
-        """Take in a whole session, as `records` and `originals` of another store give it: all of it or nothing.
+        """Store a session from the `records` and `originals` of another store, whole or not at all.
 
-        With the `snapshot` of these very records it can be listed without being read.
-
-        Returns its id. Raises InvalidInput when there is a session with that id.
+        With the `snapshot` of exactly these records it can be listed without being read. Returns its id. Raises
+        InvalidInput when that id exists.
         """
 
     def delete(self, name: str) -> None:
-        """Remove a session and all that belongs to it. Raises SessionTaken when another writer has it."""
+        """Delete a session with all that belongs to it. Raises SessionTaken while another writer has it."""
 
     def session_of(self, key: str) -> str | None:
-        """The id of the session that goes by a key of ours (a chat, a schedule); None if there is none, or no more."""
+        """The id of the session bound to a key (of a chat, a schedule); None when there is none, or no longer."""
 
     def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
-        """The first of these keys, in their order, that is bound, and the id of its session.
+        """The first bound key among these, in their order, and the id of its session.
 
-        Made for thousands of keys, of which the first are the likeliest: it costs those before the one that it finds.
+        Made for thousands of keys with the likeliest first: it costs only the keys before the one found.
         """
 
     def bind(self, key: str, name: str) -> None:
-        """Have a session go by a key from now on."""
+        """Bind a key to a session, in place of an earlier binding."""
 
     def bind_all(self, keys: Iterable[str], name: str) -> None:
-        """Have a session go by all these keys from now on, or by none of them where that cannot be written."""
+        """Bind all these keys to a session, or none when that cannot be written."""
 
     def bindings(self) -> Mapping[str, str]:
-        """Every key and its session."""
+        """Every bound key and the id of its session."""
 
     def claim(self, key: str) -> bool:
-        """Whether this caller is the first one ever to claim a key, over all processes: what is done once."""
+        """Whether this caller is the first to claim a key, over all processes: for actions that happen once."""
 
     def remembered(self, key: str) -> Mapping[str, Json]:
-        """The object that is kept by a key of ours (how a schedule stands); empty where there is none."""
+        """The object stored under a key (the state of a schedule); empty when there is none."""
 
     def remember(self, key: str, value: Mapping[str, Json]) -> None:
-        """Keep an object by a key from now on, in place of the one before, and for ever; of two writers the last one
-        counts. Raises InvalidInput for what has no form in JSON.
+        """Store an object under a key for ever, replacing an earlier one; the last of two writers wins.
+
+        Raises InvalidInput for values that JSON cannot hold.
         """
 
     def close(self) -> None:
-        """Let go of files and connections. Closing again does nothing."""
+        """Close files and connections. Idempotent."""
 
 
 class SessionWriter(ABC):
-    """A session that is being written, by its one writer; what keeps it fills in the abstract methods.
+    """The common part of sessions open for writing: events become records and are counted.
 
-    Whoever derives from it calls `_begin` with the first record of a new session, or `_recount` for one that is there.
+    A subclass stores the records. It calls `_begin` with the first record of a new session, or `_recount` for an
+    existing one.
     """
 
     _header: Header
     _tally: Tally
     _codec: Codec
     _counted: list[Event] | None = None
-    """The events that were read to count them, until something is written: whoever opens a session asks for them."""
+    # The events read by `_recount`, until something is written: opening a session asks for them next.
 
     def __init__(self, agents: Store, clock: Clock) -> None:
         self._agents = agents
@@ -235,17 +237,17 @@ class SessionWriter(ABC):
 
     @property
     def id(self) -> str:
-        """Its name."""
+        """The id of the session."""
         return self._header.id
 
     @property
     def header(self) -> Header:
-        """What it is, as of now."""
+        """Its identity and current settings."""
         return self._header
 
     @property
     def tally(self) -> Tally:
-        """Counts over its log, as of now."""
+        """Current counts over its log."""
         return self._tally
 
     @property
@@ -254,22 +256,19 @@ class SessionWriter(ABC):
         """Where a person finds it."""
 
     def events(self) -> Iterator[Event]:
-        """The events so far, oldest first, read from where they are kept: what `Context.replay` wants. O(log).
-
-        Limits of a model that the session has left are not among them.
-        """
+        """The events so far, oldest first, read from the log. O(log). See `StoredSession.events`."""
         counted, self._counted = self._counted, None
         if counted is not None:
             return without_stale_limits(counted, self._tally)
         return without_stale_limits((event for _, _, event in self._read() if event is not None), self._tally)
 
     def append(self, events: Iterable[Event]) -> None:
-        """Write events down, all of them or none; they are safe when it returns. O(their size).
+        """Append events, all or none; they are safe on return. O(their size).
 
-        Raises InvalidInput for what is no JSON, OSError (a full disk, a database that is gone) and SessionLost; then
-        none of them is in the log.
+        Raises InvalidInput for values that JSON cannot hold, OSError (a full disk, an unreachable database) and
+        SessionLost; then none of them is in the log.
         """
-        self._held()
+        self._check_held()
         self._counted = None
         at = stamp(self._clock)
         given = tuple(events)
@@ -278,21 +277,21 @@ class SessionWriter(ABC):
         records = [{**record_of(event, self._codec), "at": at} for event in given]
         try:
             self._extend(records)
-        except InvalidInput:  # one of them holds what strict JSON has no form for
+        except InvalidInput:  # one holds NaN or the like, for which strict JSON has no form
             self._extend([{**sealed(record), "at": at} for record in records])
         for record, event in zip(records, given, strict=True):
             self._tally.count(record, event)
 
     def turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
-        """Write down that a turn began (`key`: the client's name for it), or ended and why. Raises as `append` does."""
+        """Record that a turn began (`key`: the client's name for it), or ended and why. Raises as `append` does."""
         self._write({"type": "turn", "state": state, **more})
 
     def note(self, **more: Json) -> None:
-        """Write down anything else that a reader of the log should know. Raises as `append` does."""
+        """Record anything else that a reader of the log should know. Raises as `append` does."""
         self._write({"type": "note", **more})
 
     def change(self, **settings: Json) -> None:
-        """Write down another `model`, `policy`, `window` or `title`. Raises InvalidInput, or as `append` does."""
+        """Change `model`, `policy`, `window` or `title`. Raises InvalidInput, or as `append` does."""
         unknown = [name for name in settings if name not in CHANGEABLE]
         if unknown:
             raise InvalidInput(f"cannot be changed; what can: {', '.join(CHANGEABLE)}", place=unknown[0])
@@ -306,7 +305,7 @@ class SessionWriter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the session for good. Closing again does nothing."""
+        """Release the session for good. Idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -317,16 +316,16 @@ class SessionWriter(ABC):
         self.close()
 
     @abstractmethod
-    def _held(self) -> None:
-        """Raises SessionLost when this writer knows that it does not have the session."""
+    def _check_held(self) -> None:
+        """Raise SessionLost when this writer knows that it no longer has the session."""
 
     @abstractmethod
     def _extend(self, records: Sequence[Record]) -> None:
-        """Put records into the log, all of them or none. Raises InvalidInput for one that is no strict JSON."""
+        """Append records to the log, all or none. Raises InvalidInput for one that is no strict JSON."""
 
     @abstractmethod
     def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
-        """The log so far, as `decode_log` gives it."""
+        """The decoded log so far."""
 
     def _begin(self, header: Header, first: Record) -> None:
         self._header = header
@@ -350,7 +349,7 @@ class SessionWriter(ABC):
         self._header, self._tally, self._codec = header, tally, codec_for(header.dialect)
 
     def _write(self, record: Record) -> None:
-        self._held()
+        self._check_held()
         record = {**record, "at": stamp(self._clock)}
         self._extend([record])
         self._tally.count(record)

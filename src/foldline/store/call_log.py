@@ -1,6 +1,6 @@
-"""The record of model calls: each request in full, what it cost, and how long it took.
+"""The writer of the record of model calls: each request in full, with its usage and duration.
 
-The document's query on `llm_calls` runs on it as it stands, in any SQLite shell. What a message says is kept once.
+The view `llm_calls` shows them in any SQLite shell. The text of a message is stored once (see `calls`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from foldline.view.usage import usage_of
 
 __all__ = ["CallLog", "usage_or_count"]
 
-_BUSY_SECONDS: Final = 5.0
-"""A call is written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
+_BUSY_SECONDS: Final = 5.0  # a call is written in milliseconds: a longer wait means a stuck writer
 
 
 @dataclass(slots=True)
 class _Lane:
-    """The newest request of one purpose of one session: what the next one is compared with."""
+    """The newest request of a session with one purpose: the next one is compared with it."""
 
     id: int
     texts: list[int]
@@ -39,13 +38,15 @@ class _Lane:
 
 
 class CallLog:
-    """Writes model calls to a database; several processes may write to one.
+    """Writes model calls to a SQLite file, which several processes may share.
 
-    Opening makes the file (0600: it holds what the session held) and its folder if need be. Raises InvalidInput for a
-    file that is something else, and OSError (disk full, no right, another writer is stuck) from any method: nothing is
-    written then, and the caller decides whether to go on. Use it in one thread at a time, and close it.
+    Opening creates the file (0600: it holds what the session held) and its folder unless they exist. Raises
+    InvalidInput for a file of another program, and from any method OSError (a full disk, no permission, a stuck
+    writer): then nothing was written, and the caller decides whether to continue. Use it in one thread at a time, and
+    close it.
 
-    With `keep_calls` the oldest go, so that about so many stay: when it is opened, and after each tenth of them.
+    With `keep_calls` the oldest calls are dropped so that about that many remain: on opening, and after every
+    `keep_calls / 10` calls.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class CallLog:
         self._since_pruned = 0
         self._database = open_to_write(self._path, busy_seconds=busy_seconds)
         try:
-            self._keep_few()
+            self._prune_if_due()
         except BaseException:
             self._database.close()
             raise
@@ -86,13 +87,13 @@ class CallLog:
     ) -> int:
         """Record one call and return its id. `body` is the JSON that was sent (`Reply.request_body`).
 
-        Messages are compared with those of the call before, of the same session and purpose: O(1) for the same object
-        (which nobody may have edited in place), O(its size) for another; rows are written for what differs. Where the
-        server reported nothing, `usage` is our own count and says so (`usage_or_count`). Raises InvalidInput for a body
-        without a list of messages.
+        Messages are compared with the last call of the same session and purpose: O(1) for the same object (which nobody
+        may have edited in place), O(size) for another; only differences are written. When the server reported nothing,
+        `usage` is our own count, marked as such (`usage_or_count`). Raises InvalidInput for a body without a list of
+        messages.
         """
         key = (_plain(session_id), _plain(purpose))
-        messages, beside = _parts(body)
+        messages, others = _parts(body)
         made = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         with self._writing(key):
             lane = self._lane(key)
@@ -102,7 +103,7 @@ class CallLog:
                 "model": _plain(str(body.get("model") or "")),
                 "message_count": len(messages),
                 "request_bytes": sum(sizes) + max(len(sizes) - 1, 0) + 2,
-                **{name: None if value is None else self._text(_json(value))[0] for name, value in beside.items()},
+                **{name: None if value is None else self._text(_json(value))[0] for name, value in others.items()},
                 "prompt_tokens": usage.input_tokens,
                 "completion_tokens": usage.output_tokens,
                 "cached_tokens": usage.cached_tokens,
@@ -119,12 +120,12 @@ class CallLog:
         lane.call, lane.messages, lane.texts, lane.sizes = call, messages, texts, sizes
         self._since_pruned += 1
         if self._keep_calls is not None and self._since_pruned > self._keep_calls // 10:
-            with suppress(OSError):  # the call is written; what is too much goes another time
-                self._keep_few()
+            with suppress(OSError):  # the call is written; pruning can wait
+                self._prune_if_due()
         return call
 
     def prune(self, *, keep_calls: int) -> int:
-        """Drop all but the newest calls, and what only they held; returns how many went. O(size of what is kept)."""
+        """Drop all but the newest calls, with texts that only the others used; return their number. O(size kept)."""
         if keep_calls < 1:
             raise InvalidInput(f"must be at least 1, not {keep_calls}", place="keep_calls")
         self._lanes.clear()
@@ -144,11 +145,11 @@ class CallLog:
                 " UNION SELECT tools FROM calls WHERE tools IS NOT NULL)"
             )
         with faults(self._path):
-            self._database.executescript("PRAGMA incremental_vacuum;")  # `execute` takes one step of it: one page
+            self._database.executescript("PRAGMA incremental_vacuum;")  # `execute` would run one step: one page
         return dropped
 
-    def _keep_few(self) -> None:
-        """Let the oldest calls go, where a tenth too many are there. O(calls), and O(what is kept) where they are."""
+    def _prune_if_due(self) -> None:
+        """Drop the oldest calls once a tenth too many exist. O(calls), and O(size kept) when it prunes."""
         self._since_pruned = 0
         if self._keep_calls is None:
             return
@@ -158,7 +159,7 @@ class CallLog:
             self.prune(keep_calls=self._keep_calls)
 
     def close(self) -> None:
-        """Let go of the file. Closing again does nothing."""
+        """Close the file. Idempotent."""
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -171,7 +172,7 @@ class CallLog:
 
     @contextmanager
     def _writing(self, key: tuple[str, str] | None = None) -> Iterator[None]:
-        """All or nothing, with every other writer kept out."""
+        """A write transaction. A failure also forgets the lane of `key`, which may be ahead of the file."""
         with faults(self._path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
@@ -180,12 +181,12 @@ class CallLog:
             except BaseException:
                 if key is not None:
                     self._lanes.pop(key, None)
-                if self._database.in_transaction:  # a full disk may have ended it already
+                if self._database.in_transaction:  # a full disk may have rolled it back already
                     self._database.execute("ROLLBACK")
                 raise
 
     def _lane(self, key: tuple[str, str]) -> _Lane:
-        """The lane as the file has it: read again where another process has written to it since."""
+        """The lane as stored: read again when another process has written to it since."""
         run = self._database.execute
         lane = self._lanes.get(key)
         if lane is not None:
@@ -203,7 +204,7 @@ class CallLog:
         return lane
 
     def _texts(self, messages: Sequence[Json], lane: _Lane) -> tuple[list[int], list[int]]:
-        """The id and the size of each message; one that is the very object of the call before is not looked into."""
+        """The text id and the size of each message. An object identical to the last call's is not serialised again."""
         texts, sizes = [], []
         for place, message in enumerate(messages):
             if place < len(lane.messages) and message is lane.messages[place]:
@@ -228,7 +229,7 @@ class CallLog:
         return int(number)
 
     def _move(self, lane: _Lane, texts: Sequence[int], call: int) -> None:
-        """End what no longer stands where it stood, and begin what stands there from this call on."""
+        """Close the slots whose text changed with this call, and open new ones."""
         before = lane.texts
         ended = [at for at, text in enumerate(before) if at >= len(texts) or texts[at] != text]
         begun = [(at, text) for at, text in enumerate(texts) if at >= len(before) or before[at] != text]
@@ -245,10 +246,10 @@ class CallLog:
 def usage_or_count(
     reported: Mapping[str, Json] | None, *, prompt_tokens: int, completion_tokens: int, request: int = 0
 ) -> Usage:
-    """The usage of a reply, with our own counts where the server reported none, or 0 for what was not empty.
+    """The usage of a reply, with our own count in place of a missing figure or an impossible 0.
 
-    Streams often end without a report, and some servers send one of zeros. What is ours is marked: `reported` is
-    False. Of a report that has no counts, or none that can be read, `doubt` says so.
+    Streams often end without a report, and some servers report zeros. Our own counts are marked: `reported` is False.
+    `doubt` explains a report without readable counts.
     """
     ours = Usage(input_tokens=prompt_tokens, output_tokens=completion_tokens, request=request, reported=False)
     if reported is None:
@@ -267,7 +268,7 @@ def usage_or_count(
 
 
 def _parts(body: Mapping[str, Json]) -> tuple[list[Json], dict[str, Json]]:
-    """The messages of a request, and what stands beside them, each part by itself: they change at different times."""
+    """The messages of a request, and its system text, tools and parameters apart: they change at different times."""
     name = "messages" if "messages" in body else "input"
     messages = body.get(name)
     if not isinstance(messages, list | tuple):
@@ -278,7 +279,7 @@ def _parts(body: Mapping[str, Json]) -> tuple[list[Json], dict[str, Json]]:
 
 
 def _json(value: Json) -> str:
-    """JSON as it is sent: compact, in UTF-8; half a surrogate pair, which UTF-8 cannot hold, as an escape."""
+    """JSON as it is sent: compact, in UTF-8; a lone surrogate, which UTF-8 cannot hold, as an escape."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if not text.isascii():
@@ -292,5 +293,5 @@ def _json(value: Json) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that UTF-8 can hold."""
+    """The text with lone surrogates replaced, as UTF-8 requires."""
     return text.encode("utf-8", "replace").decode()

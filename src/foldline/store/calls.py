@@ -1,4 +1,9 @@
-"""What was recorded of model calls, without the texts of their requests."""
+"""The record of model calls: its tables, and its readers. `call_log` writes it.
+
+A message is stored in `texts` once. Few messages change from one request to the next, so `slots` says from which call
+to which a text was at a position: a call costs rows only for new or moved messages. The view `llm_calls` assembles
+every request in plain SQL, so that any SQLite shell reads it.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +34,15 @@ __all__ = [
 ]
 
 REPLY: Final = "reply"
-"""The purpose of a call that answers the user; others are summaries and what else the agent asks a model for."""
+"""The purpose of a call that answers the user. Other purposes are summaries and the like."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCall:
-    """One call as it was recorded, without the texts. `request_bytes` is the size of its messages as JSON in UTF-8.
+    """One recorded call, without the texts of its request.
 
-    `estimated` says that a count of tokens is ours, since the server made no report. `folds` were made before it.
+    `request_bytes` is the size of the messages as JSON in UTF-8. `estimated` means that a token count is our own,
+    because the server reported none. `folds` is the number of folds made before the call.
     """
 
     id: int
@@ -56,7 +62,7 @@ class RecordedCall:
 
 
 def read_calls(path: Path | str, *, session_id: str | None = None) -> list[RecordedCall]:
-    """The calls of a session, or of all, oldest first, without their texts; changes nothing. O(calls).
+    """The calls of a session, or of all sessions, oldest first. Read-only. O(calls).
 
     Raises FileNotFoundError, OSError, and InvalidInput for a file that is no record of calls.
     """
@@ -78,7 +84,7 @@ def read_calls(path: Path | str, *, session_id: str | None = None) -> list[Recor
 
 
 def read_sessions(path: Path | str) -> list[str]:
-    """The sessions that have calls, the one called last first. Raises what `read_calls` raises. O(calls)."""
+    """The ids of sessions with calls, most recent call first. Raises as `read_calls` does. O(calls)."""
     place = Path(path).absolute()
     database = open_to_read(place)
     try:
@@ -100,7 +106,7 @@ def _call(row: sqlite3.Row) -> RecordedCall:
 
 
 _APPLICATION: Final = int.from_bytes(b"Fold")
-"""Says in the file's own header whose it is ("PRAGMA application_id" of SQLite)."""
+"""Marks the file as ours in its header ("PRAGMA application_id" of SQLite)."""
 
 
 _VERSION: Final = 1
@@ -180,13 +186,13 @@ PRAGMA user_version = {_VERSION};
 
 
 def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
-    """A connection that may write; makes the file (0600), its folder (0700) and the tables if need be.
+    """A connection for writing; creates the file (0600), its folder (0700) and the tables unless they exist.
 
-    Raises InvalidInput for a file that is none of ours, OSError when it cannot be opened or written.
+    Raises InvalidInput for a file of another program, OSError when it cannot be opened or written.
     """
     make_private_file(path)
     with faults(path):
-        # Several threads, one at a time: a server writes in another one than it opens and closes in.
+        # Used by several threads, one at a time: a server writes in another thread than it opens and closes in.
         database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
             _prepare(database, path)
@@ -197,7 +203,7 @@ def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing. Raises FileNotFoundError, and what `open_to_write` raises."""
+    """A read-only connection. Raises FileNotFoundError, and as `open_to_write` does."""
     os.stat(path)
     with faults(path):
         database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
@@ -212,7 +218,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def faults(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into OSError (disk full, no right, busy) or InvalidInput (not, or no longer, a database)."""
+    """Turn SQLite's errors into OSError (disk full, no permission, busy) or InvalidInput (no database, or damaged)."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -229,16 +235,18 @@ def _prepare(database: sqlite3.Connection, path: Path) -> None:
     if _is_ours(database, path):
         database.execute("PRAGMA journal_mode = WAL")
     else:
-        database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # so that `prune` gives room back; before the first table
+        # So that `prune` shrinks the file; must precede the first table.
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
         database.execute("PRAGMA journal_mode = WAL")
-        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # harmless where another process was faster
-    # With WAL a power cut may take the newest calls and never damages the file: right for a log of what was done.
+        database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # harmless when another process was faster
+    # With WAL and NORMAL a power cut may lose the newest calls but never damages the file. That suits a record: nothing
+    # acts on it.
     database.execute("PRAGMA synchronous = NORMAL")
 
 
 def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
-    """Whether the tables are there; False for an empty file. Raises InvalidInput for the database of someone else."""
-    database.execute("BEGIN")  # one state of it: another process may make the tables at this moment
+    """Whether the tables exist; False for an empty file. Raises InvalidInput for another program's database."""
+    database.execute("BEGIN")  # one snapshot: another process may be creating the tables
     try:
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -263,7 +271,7 @@ _LEADING_ROLES: Final = ("system", "developer")
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """System text, tool schemas and output cap of a request, None where it had none."""
+    """System text, tool schemas and output cap of a request; None for what it lacked."""
 
     system: str | Sequence[Mapping[str, Json]] | None
     tools: Sequence[Mapping[str, Json]] | None
@@ -271,10 +279,10 @@ class RequestHead:
 
 
 def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None:
-    """What the newest request of a session was sent with; None where no call of it was recorded. O(one request).
+    """The head of a session's newest request, which its log does not hold; None without a recorded call.
 
-    Changes nothing. Marks for the prompt cache are left out. Raises OSError, and InvalidInput for a file that is no
-    record of calls.
+    Read-only. Cache points are removed. O(one request). Raises OSError, and InvalidInput for a file that is no record
+    of calls.
     """
     place = Path(path).absolute()
     try:
@@ -304,13 +312,13 @@ def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None
 
 
 def _leading(messages: Json) -> Json:
-    """The system text that Chat Completions has as the first message."""
+    """The system text in the first message, where Chat Completions has it."""
     first = messages[0] if messages else None
     return first.get("content") if isinstance(first, dict) and first.get("role") in _LEADING_ROLES else None
 
 
 def _unmarked(value: Json) -> Json:
-    """Without the cache points, which the provider's adapter sets anew in each request."""
+    """The value without cache points: the provider's adapter sets them anew in each request."""
     if not isinstance(value, list):
         return value
     return [

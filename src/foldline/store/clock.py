@@ -1,7 +1,7 @@
-"""How long something was left alone, by a clock that goes on while the machine sleeps.
+"""Time stamps of records, and idle time by a clock that runs while the machine sleeps.
 
-A provider's cache does so too: a lid that was closed for an hour leaves it as cold as an hour of waiting. Python's
-monotonic clock stands still meanwhile on Linux and macOS.
+A provider's cache expires during sleep too: an hour with the lid closed leaves it as cold as an hour of waiting.
+Python's monotonic clock stops meanwhile on Linux and macOS.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ __all__ = [
 
 
 def seconds_since_boot() -> float:
-    """Seconds since some moment, sleep of the machine included: since it started where the system counts that (Linux).
+    """Seconds since a fixed moment, sleep included.
 
-    Elsewhere the time of day, which may be set.
+    On Linux that moment is the start of the machine. Elsewhere this is the time of day, which may be set.
     """
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.time() if boottime is None else time.clock_gettime(boottime)
 
 
 class IdleTimer:
-    """The time since something was last used; `seconds` have passed already. O(1)."""
+    """The time since the last use; at first `seconds` have passed already. O(1)."""
 
     def __init__(self, seconds: float = 0.0, *, clock: Callable[[], float] = seconds_since_boot) -> None:
         self._clock = clock
         self._used_at = clock() - seconds
 
     def reset(self) -> None:
-        """It is used now."""
+        """Mark a use now."""
         self._used_at = self._clock()
 
     @property
     def seconds(self) -> float:
-        """For how long it was not used; 0 where the clock was set back behind its last use."""
+        """Seconds since the last use; 0 when the clock was set back behind it."""
         return max(0.0, self._clock() - self._used_at)
 
 
@@ -51,7 +51,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 
 def seconds_since(at: str) -> float:
-    """Seconds since a time as records have it; 0 for none, and for one that is still to come."""
+    """Seconds since a time stamp; 0 for a malformed or future one."""
     try:
         then = datetime.fromisoformat(at)
     except ValueError:
@@ -60,10 +60,10 @@ def seconds_since(at: str) -> float:
 
 
 def now_utc() -> datetime:
-    """The time, in UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 def stamp(clock: Clock) -> str:
-    """The time as records have it: ISO 8601, UTC, milliseconds."""
+    """The current time as records hold it: ISO 8601, UTC, milliseconds."""
     return clock().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

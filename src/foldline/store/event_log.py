@@ -1,7 +1,7 @@
-"""The log of a session on disk: `events.jsonl`, one JSON object per line, only ever appended to.
+"""The log of a session on disk: `events.jsonl`, one JSON object per line, append-only.
 
-Each line ends with its number and a checksum (`checksums`): what was altered, lost, doubled or moved is noticed by
-whoever reads it.
+Each line ends with its number and a checksum (`checksums`), so that every reader detects lines that were altered, lost,
+doubled or moved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ANOTHER_WRITER = "the log has another writer"
-"""The reason that is given to whoever comes second."""
+"""The reason of the error for a second writer."""
 
 _BLOCK_BYTES = 65_536
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -43,7 +43,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """What a crash left of an event: the bytes behind the last whole line, and where they began in the file."""
+    """A partial event that a crash left: the bytes after the last whole line, and their offset in the file."""
 
     at_byte: int
     data: bytes
@@ -53,17 +53,17 @@ class Torn:
 
 
 def read_events(path: Path | str) -> Iterator[dict[str, Json]]:
-    """Yields the events of a log, oldest first, and changes nothing; O(size), one line in memory at a time.
+    """Yield the events of a log, oldest first, without changing it. O(size), one line in memory at a time.
 
-    A last line that is torn, or that another process is writing at this moment, is no event yet and is left out. Raises
-    FileNotFoundError, and InvalidInput (file, line and byte named) where the log is damaged.
+    A partial last line, which another process may be writing at this moment, is omitted. Raises FileNotFoundError, and
+    InvalidInput (with file, line and byte) for a damaged log.
     """
     for event, _ in read_events_with_ends(path):
         yield event
 
 
 def read_events_with_ends(path: Path | str) -> Iterator[tuple[dict[str, Json], int]]:
-    """As `read_events`, and with each event the byte at which its line ends."""
+    """As `read_events`, each event with the offset at which its line ends."""
     with open(path, "rb") as file:
         for found, end in scan_lines(file):
             if isinstance(found, Damage):
@@ -73,13 +73,13 @@ def read_events_with_ends(path: Path | str) -> Iterator[tuple[dict[str, Json], i
 
 
 def scan_lines(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tuple[dict[str, Json] | Damage, int]]:
-    """Each event of a log, or what is wrong with its line, and the byte at which the line ends. Its end if torn."""
+    """Each event of a log, or the damage of its line, with the offset of the line's end; stops at a partial line."""
     checks, end = Verifier() if checks is None else checks, 0
     for number, read in enumerate(file, 1):
         line, start, end = read, end, end + len(read)
         if not line.endswith(b"\n") and not _is_object(line):
             line = line[:-1]
-            if checks.fits(line) != checks.number:  # else it is whole, but for its line break
+            if checks.fits(line) != checks.number:  # else only its line break is missing
                 return
         body = checks.body(line)
         event = parse_object(line if isinstance(body, tuple) else body)
@@ -94,24 +94,23 @@ def scan_lines(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tupl
 class EventLog:
     """Appends events to a file and reads them back; the one writer of its file.
 
-    Opening makes the file (0600) and its folder (0700) if need be. A crash may have left a torn last line: it is cut
-    off, and `torn` is what it was, None otherwise. A last line that lacks only its line break is whole and is kept.
-    Each call is one write, not buffered; with `fsync` it is on the disk before the call returns. Where the system
-    knows locks, a second writer is refused with InvalidInput. Close it, or use it as a context manager.
+    Opening creates the file (0600) and its folder (0700) unless they exist. A partial last line, left by a crash, is
+    cut off and available as `torn`; a last line that lacks only its line break is kept. Each call is one unbuffered
+    write; with `fsync` it is on disk on return. Where the system has locks, a second writer gets InvalidInput. Close
+    it, or use it as a context manager.
     """
 
     def __init__(self, path: Path | str, *, fsync: bool = False) -> None:
         self._path = Path(os.path.abspath(path))
         self._fsync = fsync
         self._torn: Torn | None = None
-        self._checks: Verifier | None = None
-        """What seals the next event; None for a log that is damaged, which takes none."""
+        self._checks: Verifier | None = None  # None for a damaged log, to which nothing is appended
         make_private_folder(self._path.parent)
         self._file = os.fdopen(os.open(self._path, _FLAGS, 0o600), "r+b", buffering=0)
         try:
             self._lock()
             if sys.platform != "win32":
-                os.fchmod(self._file.fileno(), 0o600)  # it may have been made by someone less careful
+                os.fchmod(self._file.fileno(), 0o600)  # it may exist with a wider mode
             self._resume()
         except BaseException:
             self._file.close()
@@ -124,7 +123,7 @@ class EventLog:
 
     @property
     def torn(self) -> Torn | None:
-        """The half event that was cut off when the log was opened."""
+        """The partial event that was cut off when the log was opened."""
         return self._torn
 
     @property
@@ -133,21 +132,21 @@ class EventLog:
         return os.fstat(self._file.fileno()).st_size
 
     def append(self, event: Mapping[str, Json]) -> None:
-        """Appends one event; it is in the file whole, or not at all. O(size of the event). Raises as `extend` does."""
+        """Append one event, whole or not at all. O(its size). Raises as `extend` does."""
         self.extend((event,))
 
     def extend(self, events: Iterable[Mapping[str, Json]]) -> None:
-        """Appends several events as one write, and one fsync where that is wanted: all of them or none. O(their size).
+        """Append events, all or none, with one write and at most one fsync. O(their size).
 
         A crash in between may leave the first of them. Raises InvalidInput when one is no JSON object or the log is
-        damaged, ValueError when the log is closed, and OSError (a full disk) after taking back what was written.
+        damaged, ValueError when the log is closed, and OSError (a full disk) after undoing the write.
         """
         checks = self._checks
         if checks is None:
             raise InvalidInput(
                 "nothing is written behind damaged events; they are to be repaired", place=str(self._path)
             )
-        checks = replace(checks)
+        checks = replace(checks)  # a copy: it counts only once the write has succeeded
         data = b"".join([line_of(event, checks) for event in events])
         if not data and not self._file.closed:
             return
@@ -166,11 +165,11 @@ class EventLog:
         self._checks = checks
 
     def release(self) -> None:
-        """Let another writer have the file, and hold nothing open; `acquire` has it back."""
+        """Close the file, so that another writer may open it, until `acquire`."""
         self._file.close()
 
     def acquire(self) -> None:
-        """Have the file again, what stands at its path now. Raises InvalidInput (another writer has it; it is gone)."""
+        """Open the file that is now at the path. Raises InvalidInput (another writer has it; it was deleted)."""
         try:
             while not self._reopened():
                 pass
@@ -179,7 +178,7 @@ class EventLog:
             raise InvalidInput("there is no log any more", place=str(self._path)) from None
 
     def _reopened(self) -> bool:
-        """Open and lock what stands at the path; False if another file was put there meanwhile (a repair)."""
+        """Open and lock the file at the path; False if it was replaced meanwhile (a repair)."""
         self._file.close()
         self._file = os.fdopen(os.open(self._path, _FLAGS & ~os.O_CREAT), "r+b", buffering=0)
         try:
@@ -194,7 +193,7 @@ class EventLog:
         return read_events(self._path)
 
     def close(self) -> None:
-        """Lets go of the file. Closing again does nothing."""
+        """Close the file. Idempotent."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -213,11 +212,12 @@ class EventLog:
                 raise InvalidInput(ANOTHER_WRITER, place=str(self._path)) from None
 
     def _resume(self) -> None:
-        """Mend the end, and find what the next event is sealed with. O(last event), O(size) for an older log."""
+        """Fix the end of the file and find the checksum state. O(last event), O(size) for a log of an older version."""
         self._file.seek(0)
         head = Verifier()
-        head.body(self._file.read(_BLOCK_BYTES).partition(b"\n")[0])  # a longer one: then all of it is looked at
-        self._mend(head)
+        # A first line beyond one block gives no root; then the whole log is read below.
+        head.body(self._file.read(_BLOCK_BYTES).partition(b"\n")[0])
+        self._fix_end(head)
         end = self._file.seek(0, os.SEEK_END)
         last = b"" if end == 0 else b"".join(reversed(list(self._backwards(end - 1))))
         number = head.fits(last)
@@ -229,8 +229,8 @@ class EventLog:
             whole = not any(isinstance(found, Damage) for found, _ in scan_lines(file, checks))
         self._checks = checks if whole else None
 
-    def _mend(self, head: Verifier) -> None:
-        """Cuts off what a crash left behind the last line break."""
+    def _fix_end(self, head: Verifier) -> None:
+        """Complete or cut off what follows the last line break."""
         end = self._file.seek(0, os.SEEK_END)
         rest = b"".join(reversed(list(self._backwards(end))))
         at = end - len(rest)
@@ -239,7 +239,8 @@ class EventLog:
         if _is_object(rest):  # an object ends with its own brace: only the line break is missing
             self._file.write(b"\n")
         else:
-            whole = len(rest) - 1 if head.fits(rest[:-1]) is not None else 0  # something else than a line break ends it
+            # A line may be whole although another byte replaced its line break: its checksum tells.
+            whole = len(rest) - 1 if head.fits(rest[:-1]) is not None else 0
             self._torn = Torn(at + whole, rest[whole:])
             self._file.truncate(at + whole)
             self._file.write(b"\n" if whole else b"")
@@ -247,12 +248,12 @@ class EventLog:
             os.fsync(self._file.fileno())
 
     def _backwards(self, end: int) -> Iterator[bytes]:
-        """What stands behind the last line break, block by block from the end of the file."""
+        """The bytes after the last line break, in blocks from the end of the file."""
         while end > 0:
             start = max(0, end - _BLOCK_BYTES)
             self._file.seek(start)
             block = b""
-            while len(block) < end - start:  # one read may give less than was asked for
+            while len(block) < end - start:  # one read may return less than requested
                 part = self._file.read(end - start - len(block))
                 if not part:
                     raise InvalidInput("the log became shorter while it was opened", place=str(self._path))
@@ -264,7 +265,7 @@ class EventLog:
 
 
 def line_of(event: Mapping[str, Json], checks: Verifier) -> bytes:
-    """The line of an event that `checks` seals next. Raises InvalidInput for what is no JSON object; then it is not."""
+    """The line of an event, numbered and sealed by `checks`. Raises InvalidInput for anything but a JSON object."""
     return checks.sealed_line(_json(event)) + b"\n"
 
 
@@ -276,7 +277,7 @@ def _json(event: Mapping[str, Json]) -> bytes:
         if not text.isascii():
             try:
                 return text.encode()
-            except UnicodeEncodeError:  # a lone surrogate, as half an emoji in a cut tool output: kept as an escape
+            except UnicodeEncodeError:  # a lone surrogate (half an emoji in a cut tool output) becomes an escape
                 text = json.dumps(dict(event), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"an event that is no JSON: {error}") from error
@@ -288,7 +289,7 @@ def _is_object(line: bytes) -> bool:
 
 
 def parse_object(line: bytes) -> dict[str, Json] | str:
-    """The JSON object in a line, or why there is none."""
+    """The JSON object in a line, or the reason why there is none."""
     try:
         event = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""An archive in a folder: one file per object, named by the SHA-256 of its content."""
+"""Private files: written atomically, shared JSON under a lock, and an archive with one file per object."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 
 def make_private_folder(path: Path) -> None:
-    """Makes a folder and the missing ones above it, for their owner only; one that exists is left as it is."""
+    """Create a folder and its missing parents, for the owner only; existing folders keep their mode."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process was faster
@@ -47,7 +47,7 @@ def make_private_folder(path: Path) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Make sure, before any work, that a file can be written there. Raises InvalidInput."""
+    """Raise InvalidInput unless a file can be written there: to be called before long work."""
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise InvalidInput("is a directory", place=os.fspath(path))
@@ -58,7 +58,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
-    """Puts a file in place, whole or not at all, on the disk and for its owner only. Raises OSError (a full disk)."""
+    """Write a file atomically, synced, for its owner only. Raises OSError (a full disk)."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
     try:
@@ -68,14 +68,14 @@ def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
-        with suppress(OSError):  # the reason why it could not be written matters more
+        with suppress(OSError):  # the first error matters more
             draft.unlink()
         raise
     sync_folder(path.parent)
 
 
 def free_path(path: Path) -> Path:
-    """The path, or with a number behind it where something is there already: what was kept is never written over."""
+    """The path, with a number appended if it exists: a saved file is never overwritten."""
     number, free = 1, path
     while os.path.lexists(free):
         number += 1
@@ -84,16 +84,16 @@ def free_path(path: Path) -> Path:
 
 
 class FileArchive:
-    """Originals under a folder, as `root/ab/abcdef…`; an `Archive`.
+    """Originals in a folder, as `root/ab/abcdef…`, named by the SHA-256 of their content; an `Archive`.
 
-    Nothing is touched before the first `put`. Files are 0600 and folders 0700: originals hold what the session held.
+    Nothing is created before the first `put`. Files are 0600 and folders 0700: originals hold what the session held.
     A file appears whole or not at all (a temporary file, then a rename), so several processes may share a folder. With
-    `fsync` each object is on the disk before `put` returns; without it, one written just before a power cut may be
-    missing or damaged, which `get` notices. Inside the folder links are refused; the folder itself may be one.
+    `fsync` each object is on disk when `put` returns; without it, one written just before a power cut may be missing or
+    damaged, which `get` detects. Links inside the folder are refused; the folder itself may be one.
     """
 
     def __init__(self, root: Path | str, *, fsync: bool = False) -> None:
-        self._root = Path(os.path.abspath(root))  # so that `where` stays true when the working directory changes
+        self._root = Path(os.path.abspath(root))  # so that `where` survives a change of the working directory
         self._fsync = fsync
 
     @property
@@ -102,14 +102,14 @@ class FileArchive:
         return self._root
 
     def put(self, data: bytes, /) -> str:
-        """Keeps the bytes and returns their key. Idempotent; O(size).
+        """Store the bytes and return their key. Idempotent; O(size).
 
-        Raises InvalidInput when something else stands in the object's place, and OSError (a full disk).
+        Raises InvalidInput when something else has the object's path, and OSError (a full disk).
         """
         key = key_of(data)
         path = self._path(key)
         self._refuse_links(path.parent)
-        if self._size(path) == len(data) and self._whole(path, key):
+        if self._size(path) == len(data) and self._is_intact(path, key):
             return key
         make_private_folder(path.parent)
         draft = path.with_name(f".{key}.{secrets.token_hex(8)}.part")
@@ -117,7 +117,7 @@ class FileArchive:
             self._write(draft, data)
             os.replace(draft, path)
         except BaseException:
-            with suppress(OSError):  # the reason why it could not be written matters more
+            with suppress(OSError):  # the first error matters more
                 draft.unlink()
             raise
         if self._fsync:
@@ -125,10 +125,10 @@ class FileArchive:
         return key
 
     def get(self, key: str, /) -> bytes:
-        """The bytes under a key, checked against it; O(size).
+        """The bytes under a key, verified against it; O(size).
 
-        Raises KeyError when the key is malformed or nothing is there, InvalidInput when the file is damaged, a link, or
-        no regular file.
+        Raises KeyError for a malformed or unknown key, InvalidInput when the file is damaged, a link, or no regular
+        file.
         """
         path = self._path(key)
         self._refuse_links(path.parent)
@@ -143,7 +143,7 @@ class FileArchive:
         return data
 
     def where(self, key: str, /) -> str:
-        """The path of an object, whether it is there or not. Raises KeyError when the key is malformed."""
+        """The path for a key, whether the object exists or not. Raises KeyError for a malformed key."""
         return str(self._path(key))
 
     def __contains__(self, key: object, /) -> bool:
@@ -170,12 +170,12 @@ class FileArchive:
         with os.fdopen(os.open(path, os.O_RDONLY | _NO_FOLLOW | _BINARY), "rb") as file:
             return file.read()
 
-    def _whole(self, path: Path, key: str) -> bool:
-        """Whether the object there is what its key says; a damaged one is written again."""
+    def _is_intact(self, path: Path, key: str) -> bool:
+        """Whether the stored object matches its key; `put` replaces a damaged one."""
         return key_of(self._read(path)) == key
 
     def _size(self, path: Path) -> int | None:
-        """The size of an object; None when it is not there."""
+        """The size of an object; None when it does not exist."""
         try:
             status = path.lstat()
         except FileNotFoundError:
@@ -201,7 +201,7 @@ def _is_kind(path: Path, kind: int) -> bool:
 
 
 def sync_tree(root: Path) -> None:
-    """Puts all files under a folder on the disk: one wait for the whole system where it can, else one for each."""
+    """Sync all files under a folder: with one `sync` of the system where it has one, else one by one."""
     if hasattr(os, "sync"):
         os.sync()
         return
@@ -212,7 +212,7 @@ def sync_tree(root: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes the rename itself last; there is no such thing on Windows."""
+    """Sync a folder, which makes a rename in it durable; no operation on Windows."""
     if os.name == "nt":
         return
     number = os.open(folder, os.O_RDONLY)
@@ -226,12 +226,11 @@ if sys.platform != "win32":
     import fcntl
 
 
-_AGAIN_SECONDS: Final = 0.001
-"""Who asks for a lock seldom does not get it beside those who take it again and again."""
+_POLL_SECONDS: Final = 0.001  # a slow poll starves beside processes that lock again and again
 
 
 def read_json(path: Path) -> dict[str, Json]:
-    """The object in a file; {} where there is none. Raises InvalidInput when it is something else, and OSError."""
+    """The JSON object in a file; {} when there is no file. Raises InvalidInput for any other content, and OSError."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -246,9 +245,9 @@ def read_json(path: Path) -> dict[str, Json]:
 
 
 def update_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
-    """Reads the object, lets `change` alter it, and writes it back (0600, its folder 0700); whole or not at all.
+    """Read the object, let `change` alter it, and write it back atomically (0600, its folder 0700).
 
-    Other processes wait meanwhile, where the system knows locks. Raises InvalidInput as `read_json` does, and OSError.
+    Other processes wait meanwhile, where the system has locks. Raises InvalidInput as `read_json` does, and OSError.
     """
     make_private_folder(path.parent)
     with file_lock(path.with_name(f".{path.name}.lock")):
@@ -263,14 +262,14 @@ def update_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
                 os.fsync(file.fileno())
             os.replace(draft, path)
         except BaseException:
-            with suppress(OSError):  # the reason why it could not be written matters more
+            with suppress(OSError):  # the first error matters more
                 draft.unlink()
             raise
 
 
 @contextmanager
 def consume_json(path: Path) -> Iterator[dict[str, Json]]:
-    """The object in a file, which is removed when the block ends well; other processes wait meanwhile.
+    """The object in a file, which is deleted when the block succeeds; other processes wait meanwhile.
 
     Raises as `read_json` does.
     """
@@ -282,11 +281,11 @@ def consume_json(path: Path) -> Iterator[dict[str, Json]]:
 
 @contextmanager
 def file_lock(path: Path, *, seconds: float | None = None) -> Iterator[None]:
-    """What one process at a time does: it has the lock of a file, which is made if need be, and the others wait.
+    """Hold the lock of a file, which is created if needed, while other processes wait.
 
-    Raises OSError; with `seconds` also after those. Where the system knows no such locks nobody waits.
+    Raises OSError, with `seconds` also after that time. Without effect where the system has no such locks.
     """
-    # A file of its own: the one that is replaced would be another file for whoever waits for it.
+    # Not on the data file: each change replaces that, and a waiting process would lock the old one.
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
@@ -308,4 +307,4 @@ def _lock(handle: int, path: Path, seconds: float | None) -> None:
         except BlockingIOError:
             if monotonic() >= until:
                 raise OSError(errno.EAGAIN, "another process does not let go of it", str(path)) from None
-        sleep(_AGAIN_SECONDS)
+        sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""All sessions of a user: one folder for each, under one root."""
+"""The store of sessions in folders: one folder per session, under one root."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ _CLAIMED = "claims.json"
 _CLAIMS_KEPT = 10_000
 _REMEMBERED = "remembered.json"
 
-_Mark = tuple[int, int, int]
-"""Tells one file from another that was put in its place: its number, when it was written (ns), its size in bytes."""
+# Tells a file from another that replaced it: inode, time of the last write (ns), size.
+_FileVersion = tuple[int, int, int]
 
 
 class FileStore:
-    """The sessions under a folder. Nothing is touched before the first `create`; folders are 0700 and files 0600.
+    """The sessions under a folder. Nothing is created before the first `create`; folders are 0700 and files 0600.
 
-    The root may be a link; inside it links are refused, and no id leads out of it.
+    The root may be a link. Inside it links are refused, and no id leads out of it.
     """
 
     def __init__(self, root: Path | str, *, clock: Clock = now_utc, fsync: bool = True) -> None:
@@ -66,12 +66,11 @@ class FileStore:
         self._clock = clock
         self._fsync = fsync
         self._keys = FileKeys(self._root, fsync=fsync)
-        self._snapshots: dict[str, tuple[_Mark, Snapshot | None]] = {}
-        """Those that were read last, of the sessions that are there."""
+        self._snapshots: dict[str, tuple[_FileVersion, Snapshot | None]] = {}  # as last read, of existing sessions
 
     @property
     def root(self) -> Path:
-        """The folder."""
+        """The folder of the store."""
         return self._root
 
     @property
@@ -89,7 +88,7 @@ class FileStore:
         title: str = "",
         parent: str | None = None,
     ) -> FileSession:
-        """A new session, open for writing. Raises OSError."""
+        """Create a session and open it for writing. Raises OSError."""
         make_private_folder(self._root)
         while True:
             header = first_header(
@@ -110,17 +109,17 @@ class FileStore:
         return session
 
     def open(self, name: str) -> FileSession:
-        """Takes a session for writing; `name` as in `find`. O(log).
+        """Open a session for writing; `name` as in `find`. O(log).
 
-        Raises InvalidInput when there is none, when another process has it, or when its log is damaged (file and line).
+        Raises SessionTaken while another process has it, InvalidInput when there is none or its log is damaged.
         """
         return self._session(self._folder(self.find(name)))
 
     def repair(self, name: str) -> RepairReport | None:
-        """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
+        """Repair a damaged log; None when it is intact. O(log).
 
-        What can be read stays, what cannot is told and kept aside. Raises InvalidInput when another process has the
-        session, or nothing tells what it was; OSError, then it is as it was.
+        Intact records stay; the old log is saved aside. Raises SessionTaken, InvalidInput when nothing identifies the
+        session, and OSError; then nothing has changed.
         """
         folder = self._folder(self.find(name))
         done = repair_folder(folder)
@@ -129,21 +128,21 @@ class FileStore:
         return done
 
     def read(self, name: str) -> Recording:
-        """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput."""
+        """Read a session without acquiring it; `name` as in `find`. O(log). Raises InvalidInput."""
         return read_recording(self._folder(self.find(name)))
 
     def names(self) -> list[str]:
-        """The id of every session, oldest first. Raises OSError where the root cannot be read."""
+        """The id of every session, oldest first. Raises OSError when the root cannot be read."""
         try:
             return sorted(name for name in os.listdir(self._root) if ID.fullmatch(name))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
-        """Every session, the one written last first. A broken one is in the list, with the reason.
+        """List every session, last written first; a damaged one with the reason.
 
-        Raises OSError where the root cannot be read. O(sessions), and O(log) for each whose snapshot is lost or stale:
-        it is made again. With `keep=False` nothing is written.
+        O(sessions), and O(log) for each whose snapshot is lost or stale: it is made again, and stored unless
+        `keep=False`. Raises OSError when the root cannot be read.
         """
         names = self.names()
         for gone in self._snapshots.keys() - set(names):
@@ -151,27 +150,27 @@ class FileStore:
         return newest_first(self._listed(name, keep, stale, name in at_work) for name in names)
 
     def find(self, name: str) -> str:
-        """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
+        """The id for a name: an id, an unambiguous prefix, or "latest". Raises InvalidInput."""
         if name == LATEST:
             return latest_of(self.sessions(keep=False))
-        if self._is_there(name):  # without a list of them all
+        if self._exists(name):  # no need to list the folder
             return name
         return resolve_id(name, lambda text: [known for known in self.names() if known.startswith(text)])
 
     # --- parts, and whole sessions -----------------------------------------------------------------------------------
 
     def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records of a log, oldest first, by their place in it. O(log). Raises InvalidInput (file and line)."""
+        """The records of a log by position, oldest first. O(log). Raises InvalidInput, which names file and line."""
         return islice(read_records(self._folder(self.find(name)) / LOG), start, stop)
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
-        """The records of the messages with start <= seq < stop. O(log). Raises InvalidInput (file and line)."""
+        """The records of the messages with start <= seq < stop. O(log). Raises as `records` does."""
         found = ((seq, record) for record in self.records(name) if (seq := seq_of(record)) is not None)
         before_stop = takewhile(lambda one: one[0] < stop, found)
         return [record for seq, record in before_stop if seq >= start]
 
     def archive(self, name: str) -> FileArchive:
-        """The originals of a session."""
+        """The archive of a session."""
         return FileArchive(self._folder(self.find(name)) / ARCHIVE)
 
     def originals(self, name: str) -> Iterator[bytes]:
@@ -186,7 +185,7 @@ class FileStore:
     def import_session(
         self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
     ) -> str:
-        """Take in a whole session of another store; all of it or nothing. Raises InvalidInput, OSError."""
+        """Store a session of another store, whole or not at all. Raises InvalidInput, OSError."""
         name, given = split_id(records)
         make_private_folder(self._root)
         draft = self._root / f".{name}.{secrets.token_hex(8)}.part"
@@ -195,7 +194,7 @@ class FileStore:
             for original in originals:
                 archive.put(original)
             if self._fsync:
-                sync_tree(archive.root)  # thousands of small files, one wait
+                sync_tree(archive.root)  # thousands of small files: one wait instead of one each
             with EventLog(draft / LOG, fsync=self._fsync) as log:
                 log.extend(given)
                 if snapshot is not None:
@@ -211,7 +210,7 @@ class FileStore:
         return name
 
     def delete(self, name: str) -> None:
-        """Remove a session and all that belongs to it. Raises SessionTaken, OSError."""
+        """Delete a session with all that belongs to it. Raises SessionTaken, OSError."""
         folder = self._folder(self.find(name))
         with open_log(folder / LOG, self._fsync):
             forget_keys(folder)
@@ -220,7 +219,7 @@ class FileStore:
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def session_of(self, key: str) -> str | None:
-        """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
+        """The id of the session bound to a key; None when there is none. Raises InvalidInput, OSError."""
         found = self.first_session_of([key])
         return None if found is None else found[1]
 
@@ -228,23 +227,23 @@ class FileStore:
         """The first bound key of these and the id of its session. O(keys before it). Raises as `session_of`."""
         bound = self._keys.bound(keys)
         with closing(bound):
-            return next(((key, name) for key, name in bound if self._is_there(name)), None)
+            return next(((key, name) for key, name in bound if self._exists(name)), None)
 
     def bind(self, key: str, name: str) -> None:
-        """Have a session go by a key from now on. Raises InvalidInput, OSError."""
+        """Bind a key to a session. Raises InvalidInput, OSError."""
         self._keys.bind([key], self.find(name))
 
     def bind_all(self, keys: Iterable[str], name: str) -> None:
-        """Have a session go by all these keys, or by none of them. Raises InvalidInput, OSError."""
+        """Bind all these keys to a session, or none. Raises InvalidInput, OSError."""
         self._keys.bind(keys, self.find(name))
 
     def bindings(self) -> dict[str, str]:
-        """Every key and its session. Raises InvalidInput, OSError."""
+        """Every bound key and the id of its session. Raises InvalidInput, OSError."""
         known = set(self.names())
         return {key: name for key, name in self._keys.all().items() if name in known}
 
     def claim(self, key: str) -> bool:
-        """Whether this caller is the first to claim a key. The newest 10,000 are remembered. Raises as `bind` does."""
+        """Whether this caller is the first to claim a key, among the newest 10,000. Raises as `bind` does."""
         first = False
 
         def change(claims: dict[str, Json]) -> None:
@@ -259,12 +258,12 @@ class FileStore:
         return first
 
     def remembered(self, key: str) -> dict[str, Json]:
-        """The object that is kept by a key; {} where there is none. Raises InvalidInput, OSError."""
+        """The object stored under a key; {} when there is none. Raises InvalidInput, OSError."""
         value = read_json(self._root / _REMEMBERED).get(key)
         return value if isinstance(value, dict) else {}
 
     def remember(self, key: str, value: Mapping[str, Json]) -> None:
-        """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
+        """Store an object under a key, replacing an earlier one. Raises InvalidInput, OSError."""
         try:
             kept = json.loads(json.dumps(dict(value), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
@@ -272,7 +271,7 @@ class FileStore:
         update_json(self._root / _REMEMBERED, lambda known: known.update({key: kept}))
 
     def close(self) -> None:
-        """Nothing is held open between calls."""
+        """Do nothing: no file stays open between calls."""
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -283,10 +282,10 @@ class FileStore:
         return FileStore(folder / AGENTS, clock=self._clock, fsync=self._fsync)
 
     def _folder(self, name: str) -> Path:
-        return self._there(name)[0]
+        return self._locate(name)[0]
 
-    def _there(self, name: str) -> tuple[Path, os.stat_result]:
-        """The folder of a session, and how its log is."""
+    def _locate(self, name: str) -> tuple[Path, os.stat_result]:
+        """The folder of a session, and the status of its log. Raises InvalidInput, OSError."""
         folder = self._root / name
         if not stat.S_ISDIR(folder.lstat().st_mode):
             raise InvalidInput("not the folder of a session (a link, or a file)", place=str(folder))
@@ -295,12 +294,12 @@ class FileStore:
             raise InvalidInput("there is no log in the folder of this session", place=str(folder / LOG))
         return folder, log
 
-    def _is_there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         return ID.fullmatch(name) is not None and os.path.lexists(self._root / name)
 
     def _listed(self, name: str, keep: bool, stale: bool, at_work: bool) -> ListedSession:
         try:
-            folder, log = self._there(name)
+            folder, log = self._locate(name)
             kept, kept_at = self._snapshot(name, folder / STATE)
             if kept is not None and kept.id == name and log.st_size >= kept.log_bytes:
                 will_do = at_work or (stale and kept.messages > 0)
@@ -311,10 +310,10 @@ class FileStore:
             return ListedSession(name, None, str(error))
 
     def _snapshot(self, name: str, path: Path) -> tuple[Snapshot | None, int]:
-        """A snapshot and when it was written, in nanoseconds; None and 0 where there is none.
+        """A snapshot and the time of its last write in nanoseconds; None and 0 when there is none.
 
-        It is read again where another was put in its place: beside work that computes, each file that is opened waits
-        for the interpreter several times.
+        An unchanged file is not read again: opening one waits for the interpreter lock several times, which is slow
+        beside threads that compute.
         """
         status = _status(path)
         if status is None:
@@ -327,7 +326,7 @@ class FileStore:
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """How what stands there is, a link as a link; None where there is nothing."""
+    """The status of a path, links not followed; None when it does not exist."""
     try:
         return os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -340,6 +339,6 @@ def _rebuilt(folder: Path, keep: bool) -> Snapshot:
     made = snapshot_of(recording.header, recording.tally, context, recording.log_bytes)
     if not keep:
         return made
-    with suppress(OSError):  # a disk that is full or read-only: the list can be shown all the same
+    with suppress(OSError):  # a full or read-only disk must not prevent the list
         write_snapshot(folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
     return made

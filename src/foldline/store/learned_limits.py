@@ -1,7 +1,7 @@
-"""The windows that servers told in their errors, kept from one run to the next.
+"""Windows learned from errors of servers, stored for the next run.
 
-Whoever asks with a key of his own learns for all that he does (`LearnedLimits`). A proxy asks with the keys of others:
-what one of them was told is kept for that one alone (`ClientLimits`), beside the rest in the same file.
+With one's own API key, a window holds for all of one's sessions (`LearnedLimits`). A proxy sends the keys of its
+clients: a window learned for one client is used for that client alone (`ClientLimits`). Both share a file.
 """
 
 from __future__ import annotations
@@ -17,23 +17,19 @@ from foldline.store.files import read_json, update_json
 
 __all__ = ["ClientLimits", "LearnedLimits"]
 
-_CLIENTS: Final = "clients"
-"""Where the limits of clients stand in the file, as no address is called."""
+_CLIENTS: Final = "clients"  # the field of `ClientLimits` in the file; no base URL is called that
+_MAX_PER_CLIENT: Final = 64  # at one address; a client with more has invented model names
+_MAX_LIMITS: Final = 2_000
 
-_MOST_OF_ONE: Final = 64
-"""Limits of one client at one address: more models than that are made up."""
-
-_MOST: Final = 2_000
-
-Taught: TypeAlias = tuple[str, str, bytes]
-"""A base URL, the name under which a window is learned, and a hash of the credential of who learned it."""
+ClientModel: TypeAlias = tuple[str, str, bytes]
+"""A base URL, the name of the model, and a hash of the credential that the window was learned with."""
 
 
 class LearnedLimits(MutableMapping[tuple[str, str], int]):
-    """Tokens by (base URL, model), to be handed to `Context(learned=…)`.
+    """Tokens by (base URL, model), for `Context(learned=…)`.
 
-    The file is read when this is made and written at each change, with what other processes learned meanwhile. Raises
-    InvalidInput when the file is damaged (it can be deleted: all in it is learned again), and OSError.
+    The file is read once, and written at each change together with what other processes have learned meanwhile. Raises
+    InvalidInput when it is damaged (it can be deleted: everything in it can be learned again), and OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +74,7 @@ class LearnedLimits(MutableMapping[tuple[str, str], int]):
 
 
 def _limits(kept: dict[str, Json]) -> dict[tuple[str, str], int]:
-    """What is well-formed in the file: the rest can be learned again, and may be from a newer version."""
+    """The well-formed limits of the file. The rest may be from a newer version, and can be learned again."""
     return {
         (endpoint, model): tokens
         for endpoint, models in kept.items()
@@ -89,45 +85,46 @@ def _limits(kept: dict[str, Json]) -> dict[tuple[str, str], int]:
 
 
 class ClientLimits:
-    """Tokens by (base URL, name, hash of a credential). What stands in the file is hashed once more, with a key of the
-    file's own: it tells nobody whose it is. Of many the longest unchanged go.
+    """Tokens by (base URL, model, hash of a credential).
 
-    The file is read when this is made and written at each change. Raises as `LearnedLimits` does.
+    The file holds that hash hashed again with a salt of its own, so that it identifies no client elsewhere. Beyond a
+    maximum the longest unchanged limits are dropped. The file is read once and written at each change. Raises as
+    `LearnedLimits` does.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._take(read_json(path))
+        self._load(read_json(path))
 
-    def get(self, key: Taught, /) -> int | None:
-        """The limit under a key; None where there is none."""
-        return self._limits.get(self._kept_as(key))
+    def get(self, key: ClientModel, /) -> int | None:
+        """The limit for a key; None when there is none."""
+        return self._limits.get(self._stored_key(key))
 
-    def __setitem__(self, key: Taught, tokens: int, /) -> None:
+    def __setitem__(self, key: ClientModel, tokens: int, /) -> None:
         if self.get(key) != tokens:
             update_json(self._path, lambda kept: self._changed(kept, key, tokens))
 
     def __len__(self) -> int:
         return len(self._limits)
 
-    def _changed(self, kept: dict[str, Json], key: Taught, tokens: int) -> None:
-        self._take(kept)  # first: another process may have made the key of the file
-        name = self._kept_as(key)
+    def _changed(self, kept: dict[str, Json], key: ClientModel, tokens: int) -> None:
+        self._load(kept)  # first: another process may have created the salt
+        name = self._stored_key(key)
         self._limits.pop(name, None)
         self._limits[name] = tokens
         same = [other for other in self._limits if other[:2] == name[:2]]
-        for old in (*same[:-_MOST_OF_ONE], *list(self._limits)[:-_MOST]):
+        for old in (*same[:-_MAX_PER_CLIENT], *list(self._limits)[:-_MAX_LIMITS]):
             self._limits.pop(old, None)
         limits: list[Json] = [[*name, limit] for name, limit in self._limits.items()]
         kept[_CLIENTS] = {"salt": self._salt.hex(), "limits": limits}
 
-    def _kept_as(self, key: Taught) -> tuple[str, str, str]:
+    def _stored_key(self, key: ClientModel) -> tuple[str, str, str]:
         endpoint, name, client = key
         whose = blake2b(client, key=self._salt, digest_size=16).hexdigest() if client else ""
         return endpoint, whose, name
 
-    def _take(self, kept: dict[str, Json]) -> None:
-        """What is well-formed in the file, the longest unchanged first."""
+    def _load(self, kept: dict[str, Json]) -> None:
+        """Read the well-formed limits of the file, the longest unchanged first."""
         found = kept.get(_CLIENTS)
         part: dict[str, Any] = found if isinstance(found, dict) else {}
         salt, limits = part.get("salt"), part.get("limits")
@@ -142,7 +139,7 @@ class ClientLimits:
 
 
 def _salt(given: Json) -> bytes:
-    """The key of a file; a new one where it has none."""
+    """The salt of a file; a new one when it has none."""
     try:
         return bytes.fromhex(given)[:64] if isinstance(given, str) and given else secrets.token_bytes(16)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Where files are kept: the folders of the platform (XDG on Linux), or those under FOLDLINE_HOME.
+"""Paths of Foldline's files: in the platform's folders (XDG on Linux), or under FOLDLINE_HOME.
 
-Nothing is made or read here. Whoever writes makes the folder with `make_private_folder`.
+Nothing is created or read here. Writers create a folder with `make_private_folder`.
 """
 
 from __future__ import annotations
@@ -48,37 +48,37 @@ def _folder(kind: str, environ: Mapping[str, str] | None) -> Path:
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """What must last: sessions and their archives, the table of calls."""
+    """Data that must last: sessions with their archives, the record of model calls."""
     return _folder("data", environ)
 
 
 def config_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """What the user writes."""
+    """Files that the user writes."""
     return _folder("config", environ)
 
 
 def state_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """What is remembered from one run to the next."""
+    """State carried from one run to the next."""
     return _folder("state", environ)
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """What can be had again."""
+    """Data that can be fetched or computed again."""
     return _folder("cache", environ)
 
 
 def sessions_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of the sessions, one folder each."""
+    """The store of the agent's sessions."""
     return data_folder(environ) / "sessions"
 
 
 def conversations_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of the conversations that the proxy has folded."""
+    """The store of the conversations that the proxy has folded."""
     return data_folder(environ) / "conversations"
 
 
 def calls_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The SQLite file of the calls of models."""
+    """The SQLite file of model calls."""
     return data_folder(environ) / "llm_calls.sqlite"
 
 
@@ -88,15 +88,15 @@ def config_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def history_path(environ: Mapping[str, str] | None = None) -> Path:
-    """What was typed at the prompt."""
+    """The history of the prompt."""
     return state_folder(environ) / "history"
 
 
 def learned_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The windows that servers told in their errors (`store.learned`)."""
+    """Windows learned from errors of servers (`store.learned_limits`)."""
     return state_folder(environ) / "learned.json"
 
 
 def trusted_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The settings files of projects that the user trusts (`agent.trust`)."""
+    """The project settings files that the user trusts (`agent.settings.trust`)."""
     return state_folder(environ) / "trusted.json"

@@ -1,8 +1,7 @@
-"""One session on disk: a folder with its log, its archive and a snapshot of how it stands.
+"""The log of a session, decoded: its header, its events, and counts over them. The same for files and tables.
 
-events.jsonl   the log: a record that names the session, then one per event, with the time at which it was written
-archive/       originals of what was folded, by their hash
-state.yaml     the snapshot
+`decode_log` turns records into events and checks their order; `Recording` is the result for readers; `Tally` counts
+while a log grows. Files and tables only supply the records.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What a session is: its first record, with later changes of model, policy, window and title in it.
+    """The identity and settings of a session: its first record, updated by later `settings` records.
 
-    `window` is what the user set, None where it was left to the server or the catalogue. `parent` is the session that
-    this one was forked from. `version` is the form of the log.
+    `window` is the user's setting, None when the server or the catalogue decides. `parent` is the session from which
+    this one was forked. `version` is the version of the log's format.
     """
 
     id: str
@@ -71,12 +70,11 @@ class Header:
         return {"type": "session", "v": self.version, **{name: value for name, value in values if value is not None}}
 
     def changed(self, record: Mapping[str, Json]) -> Header:
-        """The header with what a `settings` record says. Raises InvalidInput."""
+        """The header with the changes of a `settings` record. Raises InvalidInput."""
         return replace(self, **_checked({name: record[name] for name in CHANGEABLE if name in record}))
 
 
-_KEYS_KEPT: Final = 1_000
-"""A client that tries again does so soon."""
+_MAX_TURN_KEYS: Final = 1_000  # enough: a client that retries a turn does so soon
 
 CHANGEABLE: Final = ("model", "policy", "window", "title")
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -111,7 +109,7 @@ def header_of(record: Mapping[str, Json]) -> Header:
 
 
 def header_of_snapshot(kept: Snapshot) -> Header:
-    """The header of a session as its snapshot knows it: all but the window that the user set."""
+    """The header of a session from its snapshot, which lacks only the window that the user set."""
     return Header(
         id=kept.id,
         created=kept.created,
@@ -125,26 +123,26 @@ def header_of_snapshot(kept: Snapshot) -> Header:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts over the records of a log, kept while it grows. O(1) per record."""
+    """Counts over the records of a log, updated as it grows. O(1) per record."""
 
     updated: str = ""
     turns: int = 0
     running: bool = False
-    """Whether the newest turn began and has not ended."""
+    """Whether the newest turn has begun and not ended."""
     keys: dict[str, Seq] = field(default_factory=dict)
-    """The names that clients gave to turns, and the message that each began with; the newest of them."""
+    """Client keys of the newest turns, each with the first message of its turn."""
     messages: int = 0
     folds: set[int] = field(default_factory=set)
-    """Those in effect."""
+    """Ids of the folds in effect."""
     title: str = ""
     model: str | None = None
     events: int = 0
     since: int = 0
-    """Events before the model that is spoken to now: limits that were learned before hold no longer."""
+    """Number of events before the current model was chosen: limits learned before then no longer apply."""
     _key: str = ""
 
     def count(self, record: Mapping[str, Json], event: Event | None = None) -> None:
-        """Count one record; with its event, the first words of the user become the title."""
+        """Count one record, and its event if it has one; the first words of the user become the title."""
         self.updated = str(record.get("at", self.updated))
         if record.get("type") == "turn":
             self.running = record.get("state") == "begun"
@@ -155,7 +153,7 @@ class Tally:
         self.events += event is not None
         if isinstance(event, Entry):
             self.messages += 1
-            self._begins_with(event.seq)
+            self._start_turn(event.seq)
             message = event.message
             if not self.title and message.role == "user" and message.agent_visible and not message.kind:
                 self.title = title_of(message.text)
@@ -164,22 +162,23 @@ class Tally:
         elif isinstance(event, Unfold):
             self.folds.discard(event.fold)
 
-    def _begins_with(self, seq: Seq) -> None:
-        """The first message after a turn began is the client's; without one the turn never was."""
+    def _start_turn(self, seq: Seq) -> None:
+        # A turn is known by its first message. One that crashed before that message was never accepted, so its key must
+        # not be found: the client sends it again.
         if not self._key:
             return
         self.keys[self._key] = seq
         self._key = ""
-        if len(self.keys) > _KEYS_KEPT:
+        if len(self.keys) > _MAX_TURN_KEYS:
             del self.keys[next(iter(self.keys))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A session as it was read, without taking it: for lists, looks and exports.
+    """A session read without being acquired: for lists, views and exports.
 
-    `other` are the records that are no events of the core (turns, settings, notes). `log_bytes` is the size that the
-    log had.
+    `other` are the records that are no events of the core (turns, settings, notes). `log_bytes` is the size of the log
+    when it was read.
     """
 
     header: Header
@@ -189,16 +188,17 @@ class Recording:
     log_bytes: int
 
     def replay(self, **settings: Any) -> Context:
-        """The context that the log leads to, to be looked at. O(log).
+        """The context that results from the log, for inspection. O(log).
 
-        Settings are the session's own unless others are given; a policy that only its agent knows is taken as balanced,
-        which changes nothing that is shown. Raises InvalidInput for records that contradict each other.
+        Settings default to the session's own. A policy that only its agent knows is replaced by "balanced", which
+        changes nothing that is shown: folds come from the log. Raises InvalidInput for records that contradict each
+        other.
         """
         header = self.header
         own: dict[str, Any] = {
             "dialect": header.dialect,
             "model": header.model,
-            "policy": _known(header.policy),
+            "policy": _policy_or_balanced(header.policy),
             "window": _window(header),
         }
         try:
@@ -213,7 +213,7 @@ def _window(header: Header) -> int:
     return header.window or lookup(header.model).window_tokens
 
 
-def _known(name: str) -> Policy:
+def _policy_or_balanced(name: str) -> Policy:
     try:
         return policy(name)
     except InvalidInput:
@@ -221,12 +221,12 @@ def _known(name: str) -> Policy:
 
 
 def without_stale_limits(events: Iterable[Event], tally: Tally) -> Iterator[Event]:
-    """The events without the limits of models that the session has left."""
+    """The events without limits that were learned for earlier models."""
     return (event for at, event in enumerate(events) if at >= tally.since or not isinstance(event, Limited))
 
 
 def recording_of(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: int, place: str) -> Recording:
-    """The session that a log holds, as `decode_log` gives it. O(log). Raises InvalidInput for an empty one."""
+    """The session in a decoded log. O(log). Raises InvalidInput for an empty one."""
     tally, header = Tally(), None
     events: list[Event] = []
     other: list[Record] = []
@@ -242,7 +242,7 @@ def recording_of(log: Iterable[tuple[Header, Record, Event | None]], *, log_byte
 
 
 def snapshot_of(header: Header, tally: Tally, context: Context | None, log_bytes: int) -> Snapshot:
-    """How a session stands; without a context one in which nothing was said yet."""
+    """The snapshot of a session; without a context, of one that has no message yet."""
     window_tokens = _window(header) if context is None else context.limits.window_tokens
     return Snapshot(
         id=header.id,
@@ -263,9 +263,9 @@ def snapshot_of(header: Header, tally: Tally, context: Context | None, log_bytes
 
 
 def decode_log(records: Iterable[Record], place: Callable[[int], str]) -> Iterator[tuple[Header, Record, Event | None]]:
-    """Each record, the header as it is from there on, and the event where the record is one.
+    """For each record: the header from there on, the record, and its event if it has one. O(log).
 
-    Raises InvalidInput with the `place` of a record by its number, from 0, when it is none of a session.
+    Raises InvalidInput for a record that does not belong there; `place` names a record by its number, from 0.
     """
     header: Header | None = None
     seen: Seq = 0
@@ -285,7 +285,7 @@ def decode_log(records: Iterable[Record], place: Callable[[int], str]) -> Iterat
 
 
 def stop_of(event: Event | None) -> Seq:
-    """How many messages there must have been before an event."""
+    """The number of messages that must precede an event."""
     match event:
         case Entry(seq=stop) | Fold(stop=stop) | Branch(stop=stop):
             return stop
@@ -295,7 +295,7 @@ def stop_of(event: Event | None) -> Seq:
 
 
 def _counted(event: Event, seen: Seq) -> Seq:
-    """How many messages there are with this event. Raises InvalidInput where one is missing, or there twice."""
+    """The number of messages up to this event. Raises InvalidInput for a missing or repeated message."""
     stop = stop_of(event)
     if isinstance(event, Entry) and stop != seen:
         raise InvalidInput(
@@ -307,7 +307,7 @@ def _counted(event: Event, seen: Seq) -> Seq:
 
 
 ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{8}")
-"""Time, then chance: names sort by age, and hold nothing that a path or a pattern could be made of."""
+"""Time, then chance: ids sort by age, and contain nothing special in a path or a pattern."""
 
 
 def first_header(
@@ -320,7 +320,7 @@ def first_header(
     title: str,
     parent: str | None,
 ) -> Header:
-    """The header of a session that begins now, with a name that it has by time and chance."""
+    """The header of a session that begins now, with an id from the time and chance."""
     moment = clock().astimezone(UTC)
     return Header(
         id=f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
@@ -335,7 +335,7 @@ def first_header(
 
 
 def split_id(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
-    """The id in the first record of a log, and all its records. Raises InvalidInput."""
+    """The id in the first record of a log, and the whole log. Raises InvalidInput."""
     given = iter(records)
     first = next(given, None)
     if first is None:
@@ -350,10 +350,10 @@ _PREFIX = re.compile(r"[0-9a-f-]{1,24}")
 
 
 def resolve_id(name: str, beginning: Callable[[str], Iterable[str]]) -> str:
-    """The id that is a name, or the only one that begins with it. Raises InvalidInput.
+    """The one id that equals a name or begins with it. Raises InvalidInput when there is none, or several.
 
-    `beginning` gives the ids that begin with a text, which it is asked for only when that may begin one: hexadecimal
-    digits and dashes.
+    `beginning` lists the ids that begin with a text. It is called only for hexadecimal digits and dashes, so it may
+    build a pattern from the text.
     """
     found = sorted(beginning(name)) if _PREFIX.fullmatch(name) else []
     if len(found) == 1:

@@ -1,8 +1,8 @@
 """Events as JSON objects: one record per event, and back.
 
-A record holds what `Context.replay` needs and what a person wants to read: the message as it came in, the decision as
-it was made. What follows from these (the repaired form of a message) is computed again. A field that has its ordinary
-value is left out; fields that this version does not know are ignored.
+A record holds what `Context.replay` needs and what a person wants to read: the message as it arrived, the decision as
+it was made. Derived data (the repaired form of a message) is computed again. Fields with their default are omitted;
+unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Record: TypeAlias = dict[str, Json]
 T = TypeVar("T")
 
 VERSION: Final = 1
-"""The version of the log's form. It rises only when an older reader would misread a newer log."""
+"""The version of the log's format. It rises only when an older reader would misread a newer log."""
 
 _FLAGS: Final = MappingProxyType({"agent_visible": True, "user_visible": True, "pinned": False, "kind": ""})
-"""What is said about a message beside its JSON, and the ordinary value."""
+"""Fields of a message outside its JSON, with their defaults."""
 
 
 def record_of(event: Event, codec: Codec) -> Record:
@@ -42,7 +42,7 @@ def record_of(event: Event, codec: Codec) -> Record:
 
 
 def event_of(record: Mapping[str, Json], codec: Codec, *, version: int = VERSION) -> Event:
-    """The event of a record. Raises InvalidInput that names the field, or a type that this version does not know."""
+    """The event of a record. Raises InvalidInput, which names the field, or a type unknown to this version."""
     if "json" in record:
         record = _unsealed(record)
     name = record.get("type")
@@ -54,10 +54,10 @@ def event_of(record: Mapping[str, Json], codec: Codec, *, version: int = VERSION
 
 
 def sealed(record: Record) -> Record:
-    """The record as it is, or with its content as text where that is no strict JSON. Raises InvalidInput.
+    """The record itself, or wrapped as text when it is no strict JSON. Raises InvalidInput. O(size).
 
-    Python reads NaN, Infinity and 1e999 in a model's arguments, which a log that other programs read may not hold; a
-    session must not fail over it. O(size).
+    Python accepts NaN, Infinity and 1e999 in the arguments of a model. A log that other programs read may not contain
+    them, and a session must not fail over them.
     """
     try:
         json.dumps(record, allow_nan=False)
@@ -70,7 +70,7 @@ def sealed(record: Record) -> Record:
 
 
 def seq_of(record: Mapping[str, Json]) -> Seq | None:
-    """The seq of a record that is a message, sealed or not; None for any other. Raises InvalidInput."""
+    """The seq of the record of a message, sealed or not; None for any other. Raises InvalidInput."""
     if record.get("type") != "message":
         return None
     seq: Seq = _get(_unsealed(record) if "json" in record else record, "seq", int)
@@ -153,7 +153,7 @@ def _fold_of(record: Mapping[str, Json], codec: Codec) -> Fold:
 
 
 def _record_of_message(message: Message, codec: Codec) -> Record:
-    """A shown message: its JSON, and its parts only where they are not what that JSON reads as."""
+    """The record of a shown message: its JSON, and its parts only when they differ from what the JSON reads as."""
     out: Record = {key: getattr(message, key) for key, plain in _FLAGS.items() if getattr(message, key) != plain}
     if message.wire is None:
         return {"role": message.role, **out, "parts": [_record_of_part(part) for part in message.parts]}
@@ -186,7 +186,7 @@ def _message_of(record: Json, codec: Codec) -> Message:
 
 
 def _told_of(parts: tuple[Part, ...], read: tuple[Part, ...]) -> Json:
-    """The items of a digest whose text is what its JSON reads as; None for anything else."""
+    """The items of a digest whose text equals what its JSON reads as; None for any other message."""
     match parts, read:
         case ((Text(text, DigestItems(items)),), (Text(same, _),)) if text == same and text:
             return [list(item) for item in items]

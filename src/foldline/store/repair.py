@@ -1,4 +1,4 @@
-"""Going on after damage: what is whole stays, what is not is named and kept aside."""
+"""Repair of damaged logs: intact records stay, the others are reported and saved aside."""
 
 from __future__ import annotations
 
@@ -27,19 +27,18 @@ __all__ = ["LOST", "RawRecord", "RebuiltLog", "RepairReport", "rebuild_log", "re
 LOST: Final = "[a message was lost here: the log of this session was damaged]"
 
 _SEQ: Final = re.compile(rb'\{"type": ?"message", ?"seq": ?([0-9]{1,15})\b')
-"""How the record of a message begins."""
+"""The beginning of the record of a message."""
 
-_SHOWN: Final = 5
-_NOTED: Final = 20
-"""Places that are named in words, and those that the new log remembers; all of them are in `damage`."""
+_PRINTED: Final = 5  # damaged lines named in `str(report)`
+_NOTED: Final = 20  # faults recorded in the new log; `damage` has all of them
 
 
 @dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What a repair did: what was wrong and where, the place of the old log, and how many messages are lost.
+    """The result of a repair: the faults and their places, the place of the old log, and the number of lost messages.
 
-    Folds, unfolds and pins behind what was lost are left out of the new log (`left_out`), because they may rest on it:
-    the messages stand there whole, and are folded anew. What only stood in the wrong place, or twice, is put right.
+    Folds, unfolds and pins after a loss are omitted from the new log (`left_out`), because they may depend on it: the
+    messages are shown whole again, and folded anew. Records that were only misplaced or doubled are put in order.
     """
 
     damage: tuple[Damage, ...]
@@ -49,12 +48,12 @@ class RepairReport:
 
     @property
     def lines(self) -> tuple[int, ...]:
-        """The lines of the old log, or the records of the table, in which something was wrong."""
+        """The damaged lines of the old log, or records of the table."""
         return tuple(sorted({one.line for one in self.damage}))
 
     def __str__(self) -> str:
         unit = "record" if self.damage and self.damage[0].byte is None else "line"
-        lines = ", ".join(map(str, self.lines[:_SHOWN])) + (" …" if len(self.lines) > _SHOWN else "")
+        lines = ", ".join(map(str, self.lines[:_PRINTED])) + (" …" if len(self.lines) > _PRINTED else "")
         where = f"{unit} {lines} of the log was" if len(self.lines) == 1 else f"{unit}s {lines} of the log were"
         left = f", {self.left_out} folds and pins behind the damage are left out" if self.left_out else ""
         lost = "1 message is lost" if self.lost_messages == 1 else f"{self.lost_messages:,} messages are lost"
@@ -63,7 +62,7 @@ class RepairReport:
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """One line of a log, or the record of a table, as it is kept."""
+    """One line of a log, or one record of a table, as stored."""
 
     number: int
     byte: int | None
@@ -72,7 +71,7 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class RebuiltLog:
-    """The records of the new log, the first of the session among them, and what was wrong with the old one."""
+    """The records of the new log, its header first, and the faults of the old one."""
 
     records: tuple[Record, ...]
     damage: tuple[Damage, ...]
@@ -82,22 +81,24 @@ class RebuiltLog:
 
 @dataclass(slots=True)
 class _Rebuild:
-    """One walk over what is whole of a damaged log, in the order in which it was written."""
+    """One pass over the intact records of a damaged log, in the order in which they were written.
+
+    `most` bounds the messages that may be missing in one place: a damaged number may be anything. `broken` says
+    whether something is missing before the current record.
+    """
 
     header: Header
     codec: Codec
     context: Context
     most: int
-    """Messages that may be missing at one place: a damaged number may say anything."""
     broken: bool = False
-    """Whether something is missing before here."""
     next_seq: Seq = 0
     lost: int = 0
     left_out: int = 0
     damage: list[Damage] = field(default_factory=list)
 
     def records(self, line: RawRecord, record: Record) -> Iterator[Record]:
-        """What stands for one record in the new log."""
+        """The records of the new log for one record of the old."""
         event: Event | None = None
         try:
             if record.get("type") == "settings":
@@ -125,15 +126,17 @@ class _Rebuild:
         yield record
 
     def lost_at_the_end(self, lines: Sequence[RawRecord], known: int) -> Iterator[Record]:
-        """What stands for messages behind the last whole one, as far as their lines still tell their numbers, or as
-        many as are known.
+        """Stand-ins for messages after the last intact one.
+
+        Their number follows from damaged lines that still show one, or from `known`, the snapshot's count.
         """
         numbers = [int(found[1]) for line in lines if (found := _SEQ.match(line.data)) is not None]
         stop = max((seq + 1 for seq in numbers if seq - self.next_seq < self.most), default=0)
         yield from self._stand_ins(max(stop, known))
 
     def _stand_ins(self, stop: Seq) -> Iterator[Record]:
-        """Entries keep their numbers: an unseen one stands where a message is missing. Raises InvalidInput."""
+        """Hidden entries in place of missing messages, up to `stop`. Raises InvalidInput for an impossible number."""
+        # Messages keep their numbers: folds, pins and commands refer to them.
         if stop - self.next_seq > self.most:
             raise InvalidInput(f"it is about message {stop - 1:,}, and there are only {self.next_seq:,}", place="seq")
         while self.next_seq < stop:
@@ -154,12 +157,11 @@ def rebuild_log(
     more: Sequence[Damage] = (),
     known_messages: int = 0,
 ) -> RebuiltLog | None:
-    """The log that can be made of a damaged one; None where nothing is wrong with it. O(log).
+    """The best log that a damaged one yields; None when it is intact. O(log).
 
-    Where the first record itself is damaged, `header` is used (what the snapshot knows), else what can be read of it,
-    or told from the messages; raises InvalidInput where there is nothing. `name` is the id of the session. `more` is
-    what else was found, which counts where the lines show nothing wrong. So many messages are known to have been
-    written.
+    When the first record is damaged, `header` (from the snapshot) replaces it, else what can be read of it, or the
+    dialect of the messages; raises InvalidInput when there is none of these. `name` is the id of the session. `more`
+    are faults found elsewhere, which count when the lines show none. `known_messages` were certainly written.
     """
     root = _root(lines)
     whole = _whole(lines, root)
@@ -187,7 +189,7 @@ def rebuild_log(
 def _first(
     whole: list[_Whole], lines: Sequence[RawRecord], header: Header | None, name: str, place: str
 ) -> tuple[Header, list[_Whole]]:
-    """What the session is, and the records behind the first; all of them where the first one is not whole."""
+    """The header, and the records after it; all records when the first is damaged."""
     try:
         return header_of(whole[0].record), whole[1:]
     except (InvalidInput, IndexError):
@@ -208,11 +210,11 @@ def _first(
 def repair_log(
     path: Path, header: Header | None = None, *, known_bytes: int = 0, known_messages: int = 0
 ) -> RepairReport | None:
-    """Puts a log that can be read in place of a damaged one; None when nothing is damaged. O(log).
+    """Replace a damaged log by a readable one; None when it is intact. O(log).
 
-    Whoever calls this holds the log's lock. The old log is kept beside the new one. `header` is as in `rebuild_log`.
-    `known_bytes` and `known_messages` are known to have been written. Raises InvalidInput, and OSError, then the old
-    log is in its place.
+    The caller holds the lock of the log. The old log is saved beside the new one. `header` is as in `rebuild_log`;
+    `known_bytes` and `known_messages` were certainly written. Raises InvalidInput, and OSError; then the old log is
+    still in place.
     """
     lines, end = [], 0
     for number, data in enumerate(BytesIO(path.read_bytes()), 1):
@@ -239,12 +241,12 @@ def repair_log(
     return RepairReport(made.damage, kept, made.lost_messages, made.left_out)
 
 
-# --- what is whole, and what is wrong ---------------------------------------------------------------------------------
+# --- intact records, and faults ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A record that is whole; `gap` says whether something is missing between it and the one before."""
+    """An intact record; `gap` says whether something is missing before it."""
 
     line: RawRecord
     record: Record
@@ -252,7 +254,7 @@ class _Whole:
 
 
 def _root(lines: Sequence[RawRecord]) -> int | None:
-    """What the checksums of a log have in common: by its first record, unless that fits to no other."""
+    """The root of the checksums: that of the first record, unless no other record agrees with it."""
     if not lines:
         return None
     checks = Verifier()
@@ -260,14 +262,15 @@ def _root(lines: Sequence[RawRecord]) -> int | None:
     if by_first is not None and any(Verifier(root=by_first).fits(line.data) for line in lines[1:]):
         return by_first
     by_most, agreed = root_of(line.data for line in lines)
-    return by_most if by_first is None or agreed > 1 else by_first  # one that is damaged agrees with nobody
+    return by_most if by_first is None or agreed > 1 else by_first  # a damaged first record agrees with none
 
 
 def _whole(lines: Sequence[RawRecord], root: int | None) -> list[_Whole]:
-    """The records that are whole, each once, in the order in which they were written.
+    """The intact records, each once, in the order in which they were written.
 
-    Without a checksum that is one which can be read, where it stands.
+    Without a checksum every readable record counts as intact, at its position.
     """
+    # Sealed records sort by their own number, unsealed ones stay after the newest sealed record that precedes them.
     found: dict[tuple[int, int], tuple[int | None, RawRecord, Record]] = {}
     checks, newest = Verifier(root=root), -1
     for line in lines:
@@ -290,7 +293,7 @@ def _whole(lines: Sequence[RawRecord], root: int | None) -> list[_Whole]:
 
 
 def _wrong(lines: Sequence[RawRecord], root: int | None) -> Iterator[Damage]:
-    """What is wrong with each line, as whoever reads the log meets it."""
+    """The faults of the lines, as a reader of the log meets them."""
     checks = Verifier()
     for line in lines:
         if line.byte is None and line.number > checks.number:

@@ -1,11 +1,11 @@
-"""One session on disk: a folder with its log, its archive and a snapshot of how it stands.
+"""One session on disk: a folder with its log, its archive and a snapshot.
 
-    events.jsonl   the log: a record that names the session, then one per event, with the time at which it was written
-    archive/       originals of what was folded, by their hash
-    state.yaml     the snapshot
+    events.jsonl   the log: a record that names the session, then one per event, each with its time
+    archive/       originals of folded messages, by their hash
+    state.yaml     the snapshot: title, counts and the newest messages, made from the log
 
-Beside them may stand what a crash has left: `events.torn-N`, a half record that began at byte N, and
-`events.damaged-N.jsonl`, the log as it was before its N bytes were repaired.
+A crash or a repair may leave two more: `events.torn-N`, a partial record that began at byte N, and
+`events.damaged-N.jsonl`, the log of N bytes before its repair.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ __all__ = [
 
 
 class FileSession(SessionWriter):
-    """A session that is being written; the one writer of its folder. Close it, or use it as a context manager.
+    """The one writer of a session's folder. Close it, or use it as a context manager.
 
-    `append` puts events on the disk, in one write and one fsync, before it returns: act upon them after that. `torn` is
-    what a crash had left of a last record; it was set aside in a file beside the log.
+    `append` returns once the events are on disk, after one write and one fsync: act on them after that. `torn` is the
+    partial record that a crash left; opening moved it to a file beside the log.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class FileSession(SessionWriter):
     ) -> None:
         super().__init__(agents, clock)
         self._folder = folder
-        self._archive = FileArchive(folder / ARCHIVE)  # not synced: it is in the log, and a replay puts it back
+        self._archive = FileArchive(folder / ARCHIVE)  # not synced: a replay of the log restores it
         self._left_at: int | None = None
         self._log = open_log(folder / LOG, fsync)
         try:
@@ -75,11 +75,11 @@ class FileSession(SessionWriter):
                 first = first_record(header)
                 self._log.append(first)
                 self._begin(header, first)
-                with suppress(OSError):  # a list reads no log of a session that has just begun to be written
+                with suppress(OSError):  # so that a list need not read the log of a session without messages
                     write_snapshot(folder / STATE, snapshot_of(header, self._tally, None, self._log.size_bytes), ())
             else:
-                _set_aside(self._log)
-                for draft in folder.glob(".*.part"):  # of a process that ended while it wrote a snapshot
+                _save_torn(self._log)
+                for draft in folder.glob(".*.part"):  # of a process that died while it wrote a snapshot
                     draft.unlink(missing_ok=True)
                 self._recount()
         except BaseException:
@@ -88,44 +88,44 @@ class FileSession(SessionWriter):
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """The folder of the session."""
         return self._folder
 
     @property
     def place(self) -> str:
-        """Its folder."""
+        """The folder, as text."""
         return str(self._folder)
 
     @property
     def archive(self) -> FileArchive:
-        """The originals of what was folded."""
+        """The originals of folded messages."""
         return self._archive
 
     @property
     def torn(self) -> Torn | None:
-        """The half record that a crash had left behind, None if there was none."""
+        """The partial record that a crash left, None if there was none."""
         return self._log.torn
 
     def put_original(self, data: bytes) -> str:
-        """Put into the archive what is nowhere else, on the disk before it returns. Returns its key. Raises OSError."""
-        self._held()
+        """Archive an original that is nowhere else; it is on disk on return. Returns its key. Raises OSError."""
+        self._check_held()
         return FileArchive(self._archive.root, fsync=True).put(data)
 
     def save(self, context: Context) -> None:
-        """Put the snapshot in place. O(messages shown, bounded). Raises OSError; nothing depends on it."""
-        self._held()
+        """Write the snapshot. O(messages shown, bounded). Raises OSError; nothing depends on the snapshot."""
+        self._check_held()
         made = snapshot_of(self._header, self._tally, context, self._log.size_bytes)
         write_snapshot(self._folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
 
     def release(self) -> None:
-        """Let another process have it, until `acquire`. Again: nothing."""
-        self._counted = None  # who waits for a person holds no history in memory
+        """Let other processes write the session until `acquire`. Idempotent."""
+        self._counted = None  # a session that waits for a person keeps no history in memory
         if self._left_at is None:
             self._left_at = self._log.size_bytes
             self._log.release()
 
     def acquire(self) -> bool:
-        """Have it again; whether it is as it was left. O(log) if not. Raises SessionTaken, and InvalidInput (gone)."""
+        """Acquire it again; whether it is unchanged. O(log) if not. Raises SessionTaken, InvalidInput (deleted)."""
         if self._left_at is None:
             return True
         try:
@@ -139,17 +139,17 @@ class FileSession(SessionWriter):
         return same
 
     def discard(self) -> None:
-        """Remove its folder. Raises OSError."""
-        self._held()
+        """Delete the session. Raises OSError."""
+        self._check_held()
         forget_keys(self._folder)
         shutil.rmtree(self._folder)
         self.close()
 
     def close(self) -> None:
-        """Let go of the session. Closing again does nothing."""
+        """Release the session for good. Idempotent."""
         self._log.close()
 
-    def _held(self) -> None:
+    def _check_held(self) -> None:
         if self._left_at is not None:
             raise SessionLost(self.id)
 
@@ -161,7 +161,7 @@ class FileSession(SessionWriter):
 
 
 def open_log(path: Path, fsync: bool) -> EventLog:
-    """The log of a session, taken for writing. Raises SessionTaken."""
+    """Open the log of a session for writing. Raises SessionTaken."""
     try:
         return EventLog(path, fsync=fsync)
     except InvalidInput as error:
@@ -169,31 +169,33 @@ def open_log(path: Path, fsync: bool) -> EventLog:
 
 
 def forget_keys(folder: Path) -> None:
-    """Removes the keys of a session that is about to be removed: before it, so that none leads to half a folder.
+    """Remove the keys of a session that is about to be deleted.
 
-    A full disk, or an index that cannot be used, keeps no session: a key whose session is gone counts as unbound.
+    Before the deletion, so that no key leads to half a folder.
     """
+    # Neither a full disk nor a broken index may prevent the deletion: a key without its session counts as unbound.
     with suppress(OSError, InvalidInput):
         FileKeys(folder.parent).forget(folder.name)
 
 
-def _set_aside(log: EventLog) -> None:
-    """Keep what was torn: it was never acknowledged, but it may hold a person's words."""
+def _save_torn(log: EventLog) -> None:
+    """Save a partial record in a file beside the log."""
+    # It was never acknowledged, but it may hold a person's words.
     if log.torn is not None:
         write_atomic(free_path(log.path.with_name(f"events.torn-{log.torn.at_byte}")), [log.torn.data])
 
 
 def repair_folder(folder: Path) -> RepairReport | None:
-    """Repairs the log of a session that nobody writes; None when nothing is damaged. O(log). Raises as `open` does."""
+    """Repair the log of a session that nobody writes; None when it is intact. O(log). Raises as `open_log` does."""
     kept = read_snapshot(folder / STATE)
     header = None if kept is None else header_of_snapshot(kept)
     sealed = read_snapshot(folder / STATE, sealed=True)
     with open_log(folder / LOG, True) as log:
-        _set_aside(log)
+        _save_torn(log)
         known = {} if sealed is None else {"known_bytes": sealed.log_bytes, "known_messages": sealed.messages}
         done = repair_log(log.path, header, **known)
         if done is not None:
-            (folder / STATE).unlink(missing_ok=True)  # it is about the old log
+            (folder / STATE).unlink(missing_ok=True)  # it describes the old log
     return done
 
 
@@ -207,16 +209,16 @@ ARCHIVE: Final = "archive"
 
 
 AGENTS: Final = "agents"
-"""The folder in that of a session in which the sessions of its sub-agents are kept."""
+"""The subfolder with the sessions of the sub-agents."""
 
 
 _BLOCK_BYTES: Final = 65_536
 
 
 def read_recording(folder: Path) -> Recording:
-    """Reads the log of a session, which another process may be writing. O(log).
+    """Read the log of a session, which another process may be writing. O(log).
 
-    Raises FileNotFoundError, and InvalidInput that names file and line.
+    Raises FileNotFoundError, and InvalidInput, which names file and line.
     """
     path = folder / LOG
     log_bytes = _size(path)
@@ -224,7 +226,7 @@ def read_recording(folder: Path) -> Recording:
 
 
 def _size(path: Path) -> int:
-    """Bytes of the whole records of a log. A torn one at its end is cut off when the log is opened. O(torn record)."""
+    """The size of a log without a partial record at its end. O(partial record)."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise InvalidInput("not a log (a link, or no regular file)", place=str(path))
     with path.open("rb") as log:
@@ -240,9 +242,9 @@ def _size(path: Path) -> int:
 
 
 def read_records(path: Path) -> Iterator[Record]:
-    """The records of a log. O(log). Raises InvalidInput for a damaged one, and says where and what helps.
+    """The records of a log. O(log). Raises InvalidInput for a damaged one, with the place and the remedy.
 
-    What the snapshot knows to have been written must be there: a log that was cut off at a line is noticed by that.
+    The log must be as long as the snapshot says: nothing else reveals a log that was cut off at the end of a line.
     """
     kept, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
     try:
@@ -258,11 +260,11 @@ def read_records(path: Path) -> Iterator[Record]:
 
 
 def command_name(folder: Path) -> str:
-    """What a command calls the session in a folder: ID, or ID/agents/ID for that of a sub-agent."""
+    """The name of a folder's session in commands: ID, or ID/agents/ID for a sub-agent."""
     outer = folder.parent
     return f"{command_name(outer.parent)}/{AGENTS}/{folder.name}" if outer.name == AGENTS else folder.name
 
 
 def read_log(path: Path) -> Iterator[tuple[Header, Record, Event | None]]:
-    """The log of a session, as `decode_log` gives it. Raises InvalidInput (file and line)."""
+    """The decoded log of a session. O(log). Raises InvalidInput, which names file and line."""
     return decode_log(read_records(path), lambda number: f"{path}, line {number + 1}")

@@ -1,8 +1,8 @@
-"""`state.yaml`: how a session stands, for lists and for people. Made from the log, bounded, never needed.
+"""`state.yaml`: the state of a session for lists and for people. Made from the log, bounded, dispensable.
 
-YAML 1.2 holds JSON whole, so the file is written without a YAML library: one field per line, its value as JSON, and one
-JSON object for each message that the model is shown. Only what this module writes is read back; anything else counts as
-lost, and is made again from the log.
+JSON is a subset of YAML 1.2, so the file is written without a YAML library: one field per line, its value as JSON, and
+one JSON object for each message that the model is shown. Only the output of this module is read back; anything else
+counts as lost and is made again from the log.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ __all__ = [
 
 TITLE_CHARS: Final = 80
 MESSAGE_CHARS: Final = 2_000
-"""What one message may take of the snapshot; the whole of it is in the log."""
+"""The share of one message; the log holds the whole."""
 
 _NAME_CHARS: Final = 200
-_HEAD_BYTES: Final = 65_536  # all fields before the messages; a file that needs more was not written here
+_HEAD_BYTES: Final = 65_536  # all fields before the messages; no file of ours needs more
 _VERSION: Final = 1
 _HEADING: Final = "# How this session stands, made from events.jsonl. It may be deleted: it is made again.\n"
 _FIELD = re.compile(r"([a-z_]+): (.*)\n")
 
-# YAML calls these unprintable, or takes them for line breaks. Lone surrogates cannot be written at all.
+# YAML calls these unprintable, or reads them as line breaks. UTF-8 cannot hold lone surrogates at all.
 _UNFIT = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """How a session stood when its log was `log_bytes` long: another length means that this is stale.
+    """The state of a session when its log had `log_bytes` bytes: with another length it is stale.
 
-    `messages`, `turns` and `folds` (in effect) are counts; `tokens` is what is used of `window_tokens`. Times are ISO
-    8601 in UTC.
+    `messages`, `turns` and `folds` (in effect) are counts; `tokens` is the used part of `window_tokens`. Times are ISO
+    8601 in UTC. In tables `log_bytes` counts records.
     """
 
     id: str
@@ -79,15 +79,15 @@ class Snapshot:
 
 
 def title_of(text: str) -> str:
-    """The first words of a text on one line, as the title of a session: it is listed, so secrets are taken out."""
+    """The first words of a text on one line, as the title of a session. Lists show it, so secrets are redacted."""
     line = " ".join(redact(text[: 20 * TITLE_CHARS]).split())
     return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1].rstrip() + "…"
 
 
 def shown_messages(view: View, max_input_tokens: int | None) -> Iterator[dict[str, Json]]:
-    """The newest messages that the model is shown, oldest first: as many as the memory limit says. O(those).
+    """The newest messages that the model is shown, oldest first, up to the memory limit. O(those).
 
-    Each is cut to MESSAGE_CHARS; `cut_chars` says how much is missing.
+    Each is cut to MESSAGE_CHARS; `cut_chars` is the number of characters missing.
     """
     newest = (message for tile in reversed(view.tiles) for message in reversed(tile.messages))
     for message in reversed(list(islice(newest, memory_limit(max_input_tokens)))):
@@ -110,7 +110,7 @@ def _shown(message: Message) -> dict[str, Json]:
     words = "\n".join(part.text for part in message.parts if isinstance(part, Text | Opaque) and part.text)
     if words:
         out["text"] = fit(words)
-    # A message may hold any number of calls: those for which there is no room are told by `cut_chars` alone.
+    # A message may hold any number of calls: `cut_chars` alone accounts for those without room.
     calls = [(call.name[:_NAME_CHARS], fit(call.arguments), left) for call in message.calls]
     if calls:
         out["calls"] = [{"name": name, "arguments": text} for name, text, room in calls if text or room]
@@ -123,20 +123,20 @@ def _shown(message: Message) -> dict[str, Json]:
 
 
 def write_snapshot(path: Path, snapshot: Snapshot, shown: Iterable[Json]) -> None:
-    """Puts a snapshot in place, whole or not at all, readable by its owner only. Raises OSError (a full disk)."""
+    """Write a snapshot atomically, readable by its owner only. Raises OSError (a full disk)."""
     write_atomic(path, (line.encode() for line in _lines(snapshot, shown)))
 
 
 def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
-    """The fields of a snapshot; None when it is not there, or is not what `write_snapshot` wrote. O(fields).
+    """The fields of a snapshot; None when there is none, or `write_snapshot` did not write it. O(fields).
 
-    One of an older version has no checksum: it counts as lost where it is to be `sealed`.
+    A snapshot of an older version has no checksum: with `sealed` it counts as lost.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
             given = _fields(file)
-    except (OSError, ValueError, RecursionError):  # unreadable, no UTF-8, no JSON
+    except (OSError, ValueError, RecursionError):  # unreadable, not UTF-8, not JSON
         return None
     if given is None or given.pop("v", None) != _VERSION or (sealed and "crc" not in given):
         return None
@@ -144,13 +144,13 @@ def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
 
 
 def snapshot_record(snapshot: Snapshot) -> dict[str, Json]:
-    """The fields of a snapshot and a checksum over them, as they are kept."""
+    """The fields of a snapshot and a checksum over them, as stored."""
     given: dict[str, Json] = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
     return {**given, "crc": _crc(given)}
 
 
 def snapshot_from(given: Mapping[str, Any]) -> Snapshot | None:
-    """The snapshot with these fields; None when they are not those of one, or not those that were written."""
+    """The snapshot with these fields; None when they are not a snapshot's, or do not match their checksum."""
     if "crc" in given:
         given = dict(given)
         if given.pop("crc") != _crc(given):
@@ -175,7 +175,7 @@ def _lines(snapshot: Snapshot, shown: Iterable[Json]) -> Iterator[str]:
 
 
 def _crc(given: Mapping[str, Any]) -> str:
-    """CRC-32 of the fields, in any order. Raises nothing: what has no form in JSON fits to no checksum."""
+    """CRC-32 of the fields, in any order; "", which matches no checksum, when they are no JSON."""
     try:
         return f"{crc32(json.dumps(dict(given), sort_keys=True).encode()):08x}"
     except (TypeError, ValueError, RecursionError):
@@ -188,7 +188,7 @@ def _json(value: Json) -> str:
 
 
 def _fields(file: IO[bytes]) -> dict[str, Any] | None:
-    """The fields before the messages; None when they do not end where they should."""
+    """The fields before the messages; None when there is anything else among them."""
     out: dict[str, Any] = {}
     for line in file.read(_HEAD_BYTES).decode("utf-8", "replace").splitlines(keepends=True):
         if line.startswith("shown:"):
@@ -210,7 +210,7 @@ def _fits(value: object, kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListedSession:
-    """A session in a list; without a snapshot `damage` says why it cannot be read."""
+    """A session in a list; `damage` is the reason when it cannot be read and has no snapshot."""
 
     id: str
     snapshot: Snapshot | None
@@ -218,16 +218,16 @@ class ListedSession:
 
 
 LATEST: Final = "latest"
-"""What names the session that was written last."""
+"""The name of the session that was written last."""
 
 
 def newest_first(found: Iterable[ListedSession]) -> list[ListedSession]:
-    """The one written last first; what cannot be read last."""
+    """The sessions, last written first; unreadable ones at the end."""
     return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
 
 
 def latest_of(listed: Iterable[ListedSession]) -> str:
-    """The id of the first that can be read. Raises InvalidInput when there is none."""
+    """The id of the first readable session. Raises InvalidInput when there is none."""
     damaged = ""
     for one in listed:
         if one.snapshot is not None:

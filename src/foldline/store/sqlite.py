@@ -1,4 +1,4 @@
-"""What every SQLite file of ours has in common: it is its owner's alone, and what its errors mean."""
+"""SQLite files of Foldline: private to their owner, with errors of the system, and the index of keys."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ _ERRNO: Final = {
 
 def _code(error: BaseException) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
-    return code & 0xFF  # the upper bytes say in which place it happened
+    return code & 0xFF  # the upper bytes hold the extended code
 
 
 def errno_of(error: BaseException) -> int | None:
-    """What the system calls an error of SQLite (disk full, no right, busy); None for one that is not the system's."""
+    """The errno for an error of SQLite (disk full, no permission, busy); None for an error of another kind."""
     return _ERRNO.get(_code(error))
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Whether an error says that a file is no database, or no longer a whole one."""
+    """Whether an error means that the file is no SQLite database, or a damaged one."""
     return _code(error) in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 
 
 def make_private_file(path: Path) -> None:
-    """Makes the file (0600) and its folder (0700) if need be. Raises OSError.
+    """Create a file (0600) and its folder (0700) unless they exist. Raises OSError.
 
-    Before SQLite would make it, which asks no mode of us. The files beside it (-wal, -shm) get its mode.
+    SQLite would create it with the mode of the umask. Its companions (-wal, -shm) inherit the mode of the file.
     """
     make_private_folder(path.parent)
     number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
-            os.fchmod(number, 0o600)  # it may have been made by someone less careful
+            os.fchmod(number, 0o600)  # it may exist with a wider mode
     finally:
         os.close(number)
 
@@ -76,15 +76,15 @@ _SCHEMA: Final = (
 )
 
 
-_BUSY_SECONDS: Final = 5.0
-"""Keys are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
+_BUSY_SECONDS: Final = 5.0  # keys are written in milliseconds: a longer wait means a stuck writer
 
 
 class KeyIndex:
-    """The keys in a file, which the first `put` makes (0600). Each call opens it, which takes a fifth of a millisecond:
-    nothing is shared between threads, and nothing is left open in a process that forks.
+    """The keys in a file, which the first `put` creates (0600).
 
-    All raise OSError (no right, a full disk, another writer is stuck), InvalidInput for a file that is none of ours.
+    Each call opens the file, which takes a fifth of a millisecond: nothing is shared between threads, and nothing stays
+    open in a process that forks. All methods raise OSError (no permission, a full disk, a stuck writer) and
+    InvalidInput for a file of another program.
     """
 
     def __init__(self, path: Path, *, fsync: bool = True) -> None:
@@ -92,7 +92,7 @@ class KeyIndex:
         self._fsync = fsync
 
     def found(self, keys: Sequence[str]) -> dict[str, str]:
-        """Those of the keys that are there, with their sessions. O(keys)."""
+        """The bound keys among these, with their sessions. O(keys)."""
         asked = "SELECT asked.key, session FROM json_each(?) AS asked CROSS JOIN keys ON keys.key = asked.value"
         with self._reading() as database:
             rows = database.execute(asked, [json.dumps(list(map(_encode, keys)))]) if database is not None else ()
@@ -105,28 +105,28 @@ class KeyIndex:
             return dict(map(_decode, rows))
 
     def put(self, bound: Mapping[str, str]) -> None:
-        """Bind keys to sessions, all or none; they are on the disk when it returns."""
+        """Bind keys to sessions, all or none; they are on disk on return."""
         rows = [(_encode(key), session) for key, session in bound.items()]
         with self._writing() as database:
             database.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?)", rows)
 
     def forget(self, session: str) -> None:
-        """Remove the keys of a session. O(those)."""
+        """Remove the keys of a session. O(its keys)."""
         with self._writing() as database:
             database.execute("DELETE FROM keys WHERE session = ?", (session,))
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
-        """The file in one moment of its life; None while it is being made."""
+        """A read transaction; None while another process creates the file."""
         with self._opened() as database:
             database.execute("BEGIN")
-            yield database if self._is_made(database) else None
+            yield database if self._is_initialised(database) else None
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """The file in a transaction, which is done when the block ends."""
+        """A write transaction, committed at the end of the block."""
         make_private_file(self._path)
-        # SQLite's own waiting looks again every tenth of a second, and so may never get in beside busy writers.
+        # SQLite polls every tenth of a second, and may starve among busy writers: hence a lock of our own.
         lock = self._path.with_name(f".{self._path.name}.lock")
         with file_lock(lock, seconds=_BUSY_SECONDS), self._opened() as database:
             # FULL would not sync the folder after the journal was removed: a power cut could bring it back, and with
@@ -134,20 +134,20 @@ class KeyIndex:
             database.execute(f"PRAGMA synchronous = {'EXTRA' if self._fsync else 'OFF'}")
             database.execute("BEGIN IMMEDIATE")
             try:
-                if not self._is_made(database):
+                if not self._is_initialised(database):
                     for statement in _SCHEMA:
                         database.execute(statement)
                 yield database
                 database.execute("COMMIT")
             except BaseException:
-                with suppress(sqlite3.Error):  # the reason why it could not be written matters more
+                with suppress(sqlite3.Error):  # the first error matters more
                     database.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
-            # Not by its path alone: a file that was removed meanwhile would be made again, for everyone to read.
+            # A plain path would create a file that was deleted meanwhile, readable for everyone.
             address = f"{self._path.as_uri()}?mode=rw"
             opened = sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
             with closing(opened) as database:
@@ -160,7 +160,7 @@ class KeyIndex:
                 raise InvalidInput(f"is damaged ({error}); it can be deleted", place=str(self._path)) from error
             raise
 
-    def _is_made(self, database: sqlite3.Connection) -> bool:
+    def _is_initialised(self, database: sqlite3.Connection) -> bool:
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if (application, version) == (0, 0):
@@ -171,7 +171,7 @@ class KeyIndex:
 
 
 def _encode(key: str) -> str:
-    """A key as it stands in the file: in ASCII, for SQLite takes no half of a surrogate pair."""
+    """A key as stored: in ASCII, because SQLite accepts no lone surrogate."""
     return json.dumps(key)[1:-1]
 
 

@@ -1,8 +1,8 @@
-"""A database that sessions are kept in: connections, transactions, and what its errors mean. SQLite and PostgreSQL.
+"""Connections to a database, SQLite or PostgreSQL: transactions, time limits, and the meaning of errors.
 
-Transactions are READ COMMITTED on PostgreSQL, and BEGIN IMMEDIATE on SQLite where they write. That is enough: each
-transaction that writes a log begins with one UPDATE of the session's row that names its owner and fence. Whoever comes
-second waits for that row, and then sees what the first one made of it.
+Transactions are READ COMMITTED on PostgreSQL, and BEGIN IMMEDIATE on SQLite when they write. That is enough: each
+transaction that writes a log begins with one UPDATE of the session's row, which names its owner and fence. A second
+writer waits for that row, and then sees the result of the first.
 """
 
 from __future__ import annotations
@@ -32,36 +32,30 @@ __all__ = [
     "expect_within",
 ]
 
-_BUSY_SECONDS: Final = 10.0
-"""A turn's records are written in milliseconds: whoever waits this long for other writers waits for a stuck one."""
-
+_BUSY_SECONDS: Final = 10.0  # records are written in milliseconds: a longer wait means a stuck writer
 _STATEMENT_SECONDS: Final = 60
-_QUICK_SECONDS: Final = 5
-"""For one statement; the second for those that take milliseconds and that somebody waits for."""
-
+_QUICK_SECONDS: Final = 5  # for statements of milliseconds that somebody waits for
 _LOCK_SECONDS: Final = 10
+_ANSWER_SECONDS: Final = 2.0  # allowed to the server, beyond these, to report its own timeout
+_POOL_SECONDS: Final = 5.0  # reached only while every connection waits for a database that is gone
 
-_ANSWER_SECONDS: Final = 2.0
-"""How much later than that the server may say so."""
-
-_POOL_SECONDS: Final = 5.0
-"""For one of the connections: only while all of them wait for a database that is gone does it take so long."""
-
+# Set in each transaction: behind a pooler, settings of a connection are lost or refused. The last one ends the
+# transaction of a process that was stopped in the middle of it.
 _TIMEOUTS: Final = (
     "SET LOCAL lock_timeout = '{lock}s'; SET LOCAL statement_timeout = '{statement}s';"
     " SET LOCAL idle_in_transaction_session_timeout = '15s'"
 )
-"""In each transaction: what is set for a connection is lost, or refused, behind a pooler. The last one ends what a
-process holds that was stopped in the middle of a transaction."""
 
 _MIGRATION_LOCK: Final = int.from_bytes(b"Foldline")
-"""The advisory lock of migrations, which ends with their transaction (so a pooler does no harm)."""
+"""The advisory lock of migrations. It ends with the transaction, so it works behind a pooler."""
 
 _NOW: Final = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
     "postgresql": "CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
 }
 
+# A server that vanishes silently is noticed within 8 seconds; the address may set other values. An idle connection is
+# pinged first (`PING_SECONDS`) and then replaced: 3 and 4 seconds until that fails.
 _CONNECT: Final[Mapping[str, str]] = {
     "application_name": "foldline",
     "connect_timeout": "4",
@@ -70,10 +64,6 @@ _CONNECT: Final[Mapping[str, str]] = {
     "keepalives_count": "2",
     "tcp_user_timeout": "8000",
 }
-"""A server that is gone without a word is noticed within 8 seconds; the address may say otherwise.
-
-A connection that was idle is asked first (`PING_SECONDS`) and then made anew: 3 and 4 seconds until it fails.
-"""
 
 _SQLSTATE: Final[Mapping[str, int]] = {
     "53100": errno.ENOSPC,  # disk_full
@@ -85,10 +75,10 @@ _SQLSTATE: Final[Mapping[str, int]] = {
 
 
 class Database:
-    """A database at a URL, used from any number of threads. Nothing is connected before the first transaction.
+    """A database at a URL, safe to use in any number of threads. It connects with the first transaction.
 
-    Raises InvalidInput for an address that is none, MissingExtra without the driver, and OSError when the file of an
-    SQLite database cannot be made. No error and no text of it holds a password.
+    Raises InvalidInput for a malformed address, MissingExtra without the driver, and OSError when an SQLite file cannot
+    be created. No error contains a password.
     """
 
     def __init__(self, address: str) -> None:
@@ -107,7 +97,7 @@ class Database:
 
     @property
     def place(self) -> str:
-        """Its address without the password."""
+        """The address without the password."""
         return self._place
 
     def __repr__(self) -> str:
@@ -115,35 +105,35 @@ class Database:
 
     @property
     def now(self) -> ColumnElement[float]:
-        """Seconds since 1970 by the clock of the database, which all who share it have in common."""
+        """Seconds since 1970 by the clock of the database, the only one that all its users share."""
         return literal_column(_NOW[self._engine.dialect.name], Double)
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """An INSERT that may say what becomes of a row that is there already."""
+        """An INSERT that supports ON CONFLICT."""
         return sqlite.insert(table) if self._engine.dialect.name == "sqlite" else postgresql.insert(table)
 
     @contextmanager
     def reading(self, *, quick: bool = False) -> Iterator[Connection]:
-        """A transaction that reads; a `quick` one may take seconds at most.
+        """A read transaction; a `quick` one may take seconds at most.
 
-        Raises OSError (the database is away, or busy) and InvalidInput (it is damaged).
+        Raises OSError (the database is unreachable or busy) and InvalidInput (it is damaged).
         """
         with self._faults(), self._ways[False, quick].begin() as connection:
             yield connection
 
     @contextmanager
     def writing(self, *, quick: bool = False) -> Iterator[Connection]:
-        """A transaction that writes; all of it is on the disk when the block has ended. As `reading` otherwise.
+        """A write transaction, on disk at the end of the block. Otherwise as `reading`.
 
-        IntegrityError is left to the caller. After an OSError it may be there all the same, where the connection broke
-        between the commit and its answer.
+        IntegrityError is left to the caller. After an OSError the transaction may be committed all the same, if the
+        connection broke between the commit and its answer.
         """
         with self._faults(), self._ways[True, quick].begin() as connection:
             yield connection
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        """A transaction that one process at a time has; the others wait for it. Raises as `reading` does."""
+        """A transaction of one process at a time; the others wait. Raises as `reading` does."""
         with self.writing() as connection:
             if connection.dialect.name == "postgresql":
                 expect_within(connection, None)
@@ -157,7 +147,7 @@ class Database:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        # Without the error of the library, which may hold texts of a session: what is left is said here.
+        # `from None`: the error of the library may hold texts of a session. `_meaning` keeps what is safe.
         try:
             yield
         except IntegrityError:
@@ -186,7 +176,7 @@ def _only(value: str | tuple[str, ...] | None) -> str:
 
 
 def _parsed(address: str) -> URL:
-    """The address with the driver that we use. What it holds is in no error: anything may be its password."""
+    """The address with our driver. No error quotes it: any part of a malformed address may be the password."""
     driver = driver_of(address)
     try:
         return make_url(address).set(drivername=driver)
@@ -203,7 +193,7 @@ def _file(url: URL) -> URL:
 
 
 def _place(url: URL) -> str:
-    """What a person knows a database by: of the settings behind the question mark only where it is."""
+    """The address for people: without the password, and of its parameters only those that locate the database."""
     where = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
     scheme = url.get_backend_name()
     return url.set(drivername=scheme, query=where)._replace(password=None).render_as_string(hide_password=True)
@@ -230,14 +220,14 @@ def _engine(url: URL) -> Engine:
 
 def _prepare(connection: Any, record: object) -> None:
     del record
-    connection.isolation_level = None  # the module of Python begins transactions where it sees fit: we do it instead
+    connection.isolation_level = None  # the `sqlite3` module begins transactions on its own; `_begin` does it instead
     connection.text_factory = _text
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _text(data: bytes) -> str:
-    """A text of SQLite, which looks at no encoding: where a byte was altered, whoever reads the text is to say so."""
+    """Decode a text of SQLite, which checks no encoding. An altered byte must reach the checksum, not raise here."""
     return data.decode("utf-8", "backslashreplace")
 
 
@@ -254,30 +244,31 @@ def _bound_waiting(connection: Connection) -> None:
 
 
 PING_SECONDS: Final = 3.0
-"""For what any server answers at once: whether it is there. It is asked that before each transaction."""
+"""For the ping before each transaction, which a healthy server answers at once."""
 
 
 T = TypeVar("T")
 
 
 class _Listening:
-    """What is put before psycopg's `Connection`: it gives up a server that is silent for `silence_seconds`."""
+    """A mixin before psycopg's `Connection` that gives up a server after `silence_seconds` without an answer.
 
-    silence_seconds: float | None = PING_SECONDS
-    """None: however long."""
+    Needed because no other bound covers it: TCP's timeout ends a connection whose packets are not acknowledged, but the
+    kernel of a server whose processes hang does acknowledge them; and the server's own timeouts hang with the server.
+    """
 
-    gone: type[Exception]
-    """The driver's own error for it."""
+    silence_seconds: float | None = PING_SECONDS  # None: no bound
+    gone: type[Exception]  # the driver's own error for a lost connection
 
     pgconn: Any
 
     def wait(self, gen: Generator[Any, Any, T], *more: Any, **named: Any) -> T:
-        """As psycopg's own, through which it waits for each answer ("Connection.wait" in its manual)."""
+        """Override psycopg's method for every wait ("Connection.wait" in its manual)."""
         waited: T = super().wait(self._heard(gen), *more, **named)  # type: ignore[misc]
         return waited
 
     def _heard(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """The same steps. Ten times a second psycopg (from 3.3 on) sends on that nothing has come, which is false."""
+        """The same steps, with a clock. psycopg (from 3.3) sends a false value ten times a second when nothing came."""
         if self.silence_seconds is None:
             return (yield from gen)
         until = monotonic() + self.silence_seconds
@@ -289,7 +280,7 @@ class _Listening:
                     until = monotonic() + self.silence_seconds
                 elif monotonic() >= until:
                     gen.close()
-                    self.pgconn.finish()  # whatever comes later would be taken for the answer to something else
+                    self.pgconn.finish()  # a late answer would be taken for that of the next query
                     raise self.gone(f"the server did not answer within {self.silence_seconds:g} seconds")
                 wanted = gen.send(ready)
         except StopIteration as ended:
@@ -298,7 +289,7 @@ class _Listening:
 
 
 def bound_silence(engine: Engine) -> None:
-    """Have each connection that an engine makes from now on give up a silent server: OperationalError, and closed."""
+    """Make every new connection of an engine give up a silent server: it closes and raises OperationalError."""
 
     def connect(dialect: Any, record: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         del record
@@ -316,6 +307,6 @@ def bound_silence(engine: Engine) -> None:
 
 
 def expect_within(connection: Connection, seconds: float | None) -> None:
-    """Bound the silence for the transaction that a connection is in."""
+    """Set the bound of silence for the current transaction of a connection."""
     driven: Any = connection.connection.dbapi_connection
     driven.silence_seconds = seconds

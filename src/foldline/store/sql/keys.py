@@ -1,6 +1,6 @@
-"""The keys by which sessions are found, in tables: what a store promises of them, for the sessions of one scope.
+"""Keys of sessions in tables, for the sessions of one scope.
 
-To look keys up and to bind them is short, and somebody waits for it: a database that does not answer is given up soon.
+Lookups and bindings are short, and somebody waits for them: a database that does not answer is given up soon.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from foldline.store.sql.schema import bindings, sessions
 
 __all__ = ["SqlKeys", "encode_key"]
 
-_FIRST_ASKED: Final = 64
-"""Who looks for a session by many keys begins with the likeliest: then the others are not even sent."""
+_FIRST_BATCH: Final = 64  # the likeliest keys come first; mostly the rest need not be sent
 
-# Both look for one key after the other by the index. Left to itself, PostgreSQL reads the whole table for a long list
-# as long as it has no statistics of it, which took seven times as long.
+# Both look up one key after the other by the index. For a long list PostgreSQL would read the whole table as long as it
+# has no statistics of it, which took seven times as long.
 _FIRST_BOUND: Final = {
     "sqlite": text(
         "SELECT asked.key AS place, s.id FROM json_each(:keys) AS asked"
@@ -39,24 +38,23 @@ _FIRST_BOUND: Final = {
     ),
 }
 
-_KEY_CHARS: Final = 1_000
-"""PostgreSQL refuses keys of about 2,700 bytes in an index."""
+_KEY_CHARS: Final = 1_000  # PostgreSQL refuses index keys of about 2,700 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SqlKeys:
-    """The keys of the sessions within one of them, or of those of a user. All raise OSError."""
+    """The keys of the sessions of one scope: a user, or an outer session. All methods raise OSError."""
 
     database: Database
     scope: int
 
     def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
-        """The first of these keys that is bound, and its session. Two queries at most; raises InvalidInput."""
+        """The first bound key among these and its session. At most two queries; raises InvalidInput."""
         if not keys:
             return None
         with self.database.reading(quick=True) as connection:
             query = _FIRST_BOUND[connection.dialect.name]
-            for start, some in ((0, keys[:_FIRST_ASKED]), (_FIRST_ASKED, keys[_FIRST_ASKED:])):
+            for start, some in ((0, keys[:_FIRST_BATCH]), (_FIRST_BATCH, keys[_FIRST_BATCH:])):
                 named = {"keys": as_text([encode_key(key) for key in some]), "scope": self.scope}
                 found = connection.execute(query, named).first() if some else None
                 if found is not None:
@@ -64,8 +62,8 @@ class SqlKeys:
         return None
 
     def bind_all(self, keys: Iterable[str], log: SessionRecords) -> None:
-        """Have a session go by these keys, in one transaction. Raises InvalidInput when it is gone."""
-        # In one order, so that no two processes wait for each other's keys.
+        """Bind these keys to a session in one transaction. Raises InvalidInput when it was deleted."""
+        # Sorted: two processes that lock the same keys in different orders would deadlock.
         rows = [{"scope": self.scope, "key": key, "session": log.session} for key in sorted(set(map(encode_key, keys)))]
         if not rows:
             return
@@ -79,7 +77,7 @@ class SqlKeys:
             raise InvalidInput("there is no such session any more", place=log.place) from None
 
     def bindings(self) -> dict[str, str]:
-        """Every key and its session."""
+        """Every bound key and its session."""
         with self.database.reading() as connection:
             rows = connection.execute(self._bound()).all()
         return {decode_key(row.key): row.id for row in rows}
@@ -92,7 +90,7 @@ class SqlKeys:
 
 
 def decode_key(kept: object) -> str:
-    """A key as it was given, from its table. One that was altered there is told as it stands: nobody asks for it."""
+    """A key from its stored form. A damaged one is returned as stored: no caller looks for it."""
     try:
         key: str = json.loads(f'"{kept}"')
     except ValueError:
@@ -101,7 +99,7 @@ def decode_key(kept: object) -> str:
 
 
 def encode_key(key: str) -> str:
-    """A key of ours as it stands in its table: in ASCII, as records are. Raises InvalidInput (too long)."""
+    """The stored form of a key: in ASCII, like records. Raises InvalidInput when it is too long."""
     kept = json.dumps(key)[1:-1]  # `as_text` takes four times as long, and there are thousands
     if len(kept) > _KEY_CHARS:
         raise InvalidInput(f"is longer than {_KEY_CHARS:,} characters: {key[:80]!r}", place="key")

@@ -1,8 +1,8 @@
-"""Who writes a session: one owner over all processes, for a time that it prolongs, and a fence against those who slept.
+"""Leases: one writer of a session over all processes, for a time that it renews, with a fence against stale writers.
 
-A lease is a row's `owner`, `lease_until` and `fence`. It is taken when nobody has it, or when its time is over, by the
-clock of the database. The time decides only when another *may* take a session. What keeps a sleeper from writing is
-that each transaction names the owner and the fence, and finds no row once another has taken it.
+A lease is the `owner`, `lease_until` and `fence` of a row. It can be acquired when it is free, or when its time has
+passed by the clock of the database. The time decides only when another writer *may* acquire a session. A writer that
+slept cannot write, because each transaction names its owner and fence, and finds no row after another has acquired it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from foldline.store.sql.schema import sessions
 __all__ = ["LEASE_SECONDS", "Lease", "Leases"]
 
 LEASE_SECONDS: Final = 10.0
-"""What a session stays with a process that died: short for whoever waits, long for a database that is restarted."""
+"""How long a session stays with a process that died: short for those who wait, long for a restart of the database."""
 
-_AT_ONCE: Final = 500
-"""Leases in one statement: the parameters of a statement are limited."""
+_BATCH: Final = 500  # leases per statement, whose parameters are limited
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Lease:
-    """A session in the hand of one writer: the number of its row, its name, and what it was taken with."""
+    """The lease of one writer on a session: the number of the row, the id, the owner and the fence."""
 
     session: int
     id: str
@@ -42,13 +41,13 @@ class Lease:
     held: bool = False
 
     def ours(self) -> ColumnElement[bool]:
-        """Whether a row is still in this hand."""
+        """The condition that a row still belongs to this lease."""
         return and_(sessions.c.number == self.session, sessions.c.owner == self.owner, sessions.c.fence == self.fence)
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Leases:
-    """The leases of one store object. A thread renews those that are held, every third of their time."""
+    """The leases of one store object. A thread renews the held ones after every third of their time."""
 
     database: Database
     seconds: float = LEASE_SECONDS
@@ -59,21 +58,22 @@ class Leases:
     _thread: threading.Thread | None = None
 
     def owner(self) -> str:
-        """A name that no other writer has."""
+        """A new name that no other writer has."""
         return f"{self._store}.{secrets.token_hex(8)}"
 
     def until(self) -> ColumnElement[float]:
-        """When a lease ends that begins, or is prolonged, now."""
+        """The end of a lease that is acquired or renewed now."""
         return self.database.now + min(self.seconds, LONGEST_LEASE_SECONDS)
 
     def free(self) -> ColumnElement[bool]:
-        """Whether nobody has a row. A lease without an end, or with one that nobody may ask for, is a damaged one."""
+        """The condition that nobody holds a row."""
+        # A lease without an end, or with one beyond the allowed maximum, is damaged: it must not block for ever.
         until = sessions.c.lease_until
         over = or_(until.is_(None), until < self.database.now, until > self.database.now + LONGEST_LEASE_SECONDS)
         return or_(sessions.c.owner.is_(None), over)
 
     def acquire(self, lease: Lease) -> int:
-        """Have a session; how many records it has. Raises SessionTaken, InvalidInput (it was deleted) and OSError."""
+        """Acquire a session; return its number of records. Raises SessionTaken, InvalidInput (deleted), OSError."""
         row = sessions.c.number == lease.session
         with self.database.writing() as connection:
             taken = connection.execute(
@@ -88,11 +88,11 @@ class Leases:
             raise SessionTaken(lease.id)
         lease.fence = found.fence
         self.register(lease)
-        records: int = found.records  # or what a damaged row has there, which whoever reads the log names
+        records: int = found.records  # in a damaged row anything; reading the log reports that
         return records
 
     def register(self, lease: Lease) -> None:
-        """Renew a lease that was taken, from now on."""
+        """Renew an acquired lease from now on."""
         lease.held = True
         with self._lock:
             self._held.add(lease)
@@ -102,10 +102,10 @@ class Leases:
                 self._thread.start()
 
     def update_row(self, connection: Connection, lease: Lease, *more: ColumnElement[bool], **values: Any) -> None:
-        """Change the row of a session that must still be ours, and prolong the lease. Raises SessionLost.
+        """Update the row of a session and renew its lease, if it is still ours. Raises SessionLost.
 
-        The first statement of each transaction that writes: it takes the row until the transaction ends, as SELECT …
-        FOR UPDATE would, and checks owner and fence in the same step.
+        It must be the first statement of each writing transaction: like SELECT … FOR UPDATE it locks the row until the
+        transaction ends, and it checks owner and fence in the same step.
         """
         held = update(sessions).where(lease.ours(), *more).values(lease_until=self.until(), **values)
         if not lease.held or not connection.execute(held).rowcount:
@@ -113,7 +113,7 @@ class Leases:
             raise SessionLost(lease.id)
 
     def release(self, leases: Sequence[Lease]) -> None:
-        """Let others have sessions. A database that is away lets go of them by itself, when their time is over."""
+        """Release sessions. With the database unreachable, their leases simply expire."""
         were = [lease for lease in leases if lease.held]
         for lease in were:
             lease.held = False
@@ -126,12 +126,12 @@ class Leases:
                 )
 
     def renew(self) -> None:
-        """Prolong the leases that are held. Raises OSError."""
+        """Renew the held leases. Raises OSError."""
         with self._lock:
             held = [lease for lease in self._held if lease.held]
-        for start in range(0, len(held), _AT_ONCE):
-            some = held[start : start + _AT_ONCE]
-            # A row that is being written is prolonged by its writer; waiting for it would keep the others waiting.
+        for start in range(0, len(held), _BATCH):
+            some = held[start : start + _BATCH]
+            # A locked row is being written, and its writer renews it; waiting for it would delay the other leases.
             mine = (
                 select(sessions.c.number)
                 .where(
@@ -144,25 +144,25 @@ class Leases:
                 connection.execute(update(sessions).where(sessions.c.number.in_(mine)).values(lease_until=self.until()))
 
     def close(self) -> None:
-        """Let go of all sessions, and end the thread. Closing again does nothing."""
+        """Release all sessions and end the thread. Idempotent."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
         with self._lock:
             held = list(self._held)
-        for start in range(0, len(held), _AT_ONCE):
-            self.release(held[start : start + _AT_ONCE])
+        for start in range(0, len(held), _BATCH):
+            self.release(held[start : start + _BATCH])
 
 
 def _renew(of: weakref.ref[Leases], ended: threading.Event, pause_seconds: float) -> None:
-    """Until the store is closed, or nobody has it any more."""
+    """Renew until the store is closed or garbage-collected: hence the weak reference."""
     while not ended.wait(pause_seconds):
         leases = of()
         if leases is None:
             return
-        # A database that is away is asked again. Until then the lease runs: the writer learns by SessionLost whether
-        # another has taken the session over.
+        # With the database unreachable, the next round tries again. Should the lease expire meanwhile, the writer
+        # learns from SessionLost whether another has acquired the session.
         with suppress(OSError, FoldlineError):
             leases.renew()
         del leases

@@ -1,7 +1,7 @@
-"""The log and the originals of a session in tables: records as text, byte for byte what was written.
+"""The records and the originals of a session in tables. Records are text, byte for byte as written.
 
-Each text ends with its number and a checksum, as the lines of a file do (`checksums`): a row that was altered, lost,
-doubled or moved is noticed by whoever reads it.
+Each text ends with its number and a checksum, like the lines of a file (`checksums`), so that every reader detects rows
+that were altered, lost, doubled or moved.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from foldline.view.transcript import Event
 
 __all__ = ["SessionRecords", "SqlArchive", "StoredRow", "as_rows", "as_text", "columns_fault", "length_fault"]
 
-_PAGE: Final = 100
-"""Records in memory at a time. Each page is a transaction of its own: a slow reader holds nothing."""
+_PAGE: Final = 100  # records per query; each is a transaction of its own, so that a slow reader holds no lock
 
 
 def as_text(value: Json) -> str:
     """Strict JSON in ASCII. Raises InvalidInput.
 
-    PostgreSQL's text holds neither NUL nor a lone surrogate; as escapes they are letters like any other. Its jsonb
-    would refuse them, and put the fields into another order.
+    PostgreSQL's text holds neither NUL nor a lone surrogate, but their escapes are plain characters. Its jsonb would
+    refuse even these, and reorder the fields.
     """
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
@@ -44,7 +43,7 @@ def as_text(value: Json) -> str:
 
 
 def as_rows(session: int, checks: Verifier, given: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
-    """The rows of records that come next, sealed by `checks`. Raises InvalidInput."""
+    """The rows of the next records, sealed by `checks`. Raises InvalidInput."""
     for record in given:
         body, number = as_text(record), checks.number
         sealed = checks.sealed_line(body.encode()).decode()
@@ -52,14 +51,14 @@ def as_rows(session: int, checks: Verifier, given: Iterable[Record]) -> Iterator
 
 
 def columns_of(record: Record) -> dict[str, Any]:
-    """What stands beside the text of a record, so that it can be found by it. Raises InvalidInput."""
+    """The columns by which a record is found, beside its text. Raises InvalidInput."""
     at = record.get("at")
     return {"seq": seq_of(record), "at": as_text(at)[1:-1] if isinstance(at, str) else None}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row of the table of records as it is found: SQLite keeps anything in any column."""
+    """A row of the table of records, unchecked: SQLite stores any type in any column."""
 
     number: Any
     seq: Any
@@ -68,13 +67,13 @@ class StoredRow:
 
     @classmethod
     def of(cls, number: Any, seq: Any, at: Any, body: Any) -> StoredRow:
-        """The row of these columns."""
+        """The row with these columns."""
         return cls(number, seq, at, body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
 class SessionRecords:
-    """The records of one session, to be read."""
+    """Reads the records of one session."""
 
     database: Database
     session: int
@@ -82,7 +81,7 @@ class SessionRecords:
 
     @property
     def place(self) -> str:
-        """Where a person finds it."""
+        """Where a person finds the session."""
         return f"{self.database.place} {self.id}"
 
     def where(self, number: int) -> str:
@@ -90,8 +89,8 @@ class SessionRecords:
         return f"{self.place}, record {number}"
 
     def length(self) -> int:
-        """How many records there are. Raises InvalidInput (no such session any more; the last ones are missing, or
-        there are more than were written), OSError.
+        """The number of records. Raises OSError, and InvalidInput when the session was deleted, or when its newest
+        record does not match that number.
         """
         newest = select(func.max(records.c.number)).where(records.c.session == self.session).scalar_subquery()
         with self.database.reading() as connection:
@@ -104,9 +103,9 @@ class SessionRecords:
         return int(found[0])
 
     def records(self, start: int = 0, stop: int | None = None, checks: Verifier | None = None) -> Iterator[Record]:
-        """The records with start <= number < stop, as many as there are now. O(those). Raises InvalidInput, OSError.
+        """The records with start <= number < stop, as far as they exist now. O(those). Raises InvalidInput, OSError.
 
-        Given `checks`, they know all of them in the end.
+        Given `checks`, it verifies with these, which then can seal the next record.
         """
         length = self.length()
         stop = length if stop is None else min(stop, length)
@@ -117,29 +116,29 @@ class SessionRecords:
             page = self._page(records.c.number >= first, records.c.number < last)
             there = {row.number for row in page}
             if (gone := next((number for number in range(first, last) if number not in there), None)) is not None:
-                self.length()  # it may have been deleted while it was read
+                self.length()  # raises when the session was deleted meanwhile
                 raise self._damaged(Damage(gone, None, "missing", "it is missing"))
             yield from [self._record(row, checks) for row in page]
 
     def messages(self, start: int, stop: int) -> list[Record]:
-        """The messages with start <= seq < stop. O(those), and O(messages) where there are fewer.
+        """The messages with start <= seq < stop. O(those), and O(messages) when some are missing.
 
         Raises InvalidInput, OSError.
         """
         page = self._page(records.c.seq >= start, records.c.seq < stop)
         if len(page) < stop - start:
-            self._look_for_gap()
+            self._check_gaps()
         root = self._root() if page else None
         return [self._record(row, Verifier(row.number, root, before=None)) for row in page]
 
     def decoded(
         self, stop: int | None = None, checks: Verifier | None = None
     ) -> Iterator[tuple[Header, Record, Event | None]]:
-        """Each record with the header and the event in it, as `decode_log` gives them."""
+        """The decoded log: see `recording.decode_log`."""
         return decode_log(self.records(0, stop, checks), self.where)
 
     def rows(self) -> list[StoredRow]:
-        """Every row as it is, unchecked. O(log)."""
+        """Every row, unchecked. O(log)."""
         return self._page()
 
     def _page(self, *which: ColumnElement[bool]) -> list[StoredRow]:
@@ -148,17 +147,17 @@ class SessionRecords:
         with self.database.reading() as connection:
             return [StoredRow.of(*row) for row in connection.execute(asked.order_by(records.c.number))]
 
-    def _look_for_gap(self) -> None:
-        """Raises InvalidInput where a message cannot be found by its number, because of what stands beside it."""
+    def _check_gaps(self) -> None:
+        """Raise InvalidInput when the column `seq` lacks a message or numbers one wrongly."""
         asked = select(func.count(records.c.seq), func.max(records.c.seq)).where(records.c.session == self.session)
         with self.database.reading() as connection:
             count, newest = connection.execute(asked).one()
         if count and (not isinstance(newest, int) or newest + 1 != count):
-            for _ in self.records():  # names the record
+            for _ in self.records():  # reading all names the damaged record
                 pass
 
     def _root(self) -> int | None:
-        """What the checksums of this log have in common."""
+        """The root of the checksums of this log."""
         checks = Verifier()
         for row in self._page(records.c.number == 0):
             self._record(row, checks)
@@ -176,7 +175,7 @@ class SessionRecords:
 
 
 def _read_row(row: StoredRow, checks: Verifier, name: str) -> Record | Damage:
-    """The record in a row of the session of this name, or what is wrong with it."""
+    """The record in a row of this session, or its fault."""
     if not isinstance(row.number, int):
         return _misnumbered(0, row.number)
     body = checks.body(row.data)
@@ -189,7 +188,7 @@ def _read_row(row: StoredRow, checks: Verifier, name: str) -> Record | Damage:
 
 
 def columns_fault(row: StoredRow, record: Record, name: str) -> Damage | None:
-    """What is wrong when the columns beside a record, or the name of its session, say something else than it does."""
+    """The fault of a row whose columns, or whose session, contradict its record; None when they agree."""
     if row.number == 0 and record.get("id") != name:
         why = f"it is of the session {str(record.get('id'))[:80]}, which goes by another name here"
         return Damage(row.number, None, "contradiction", why)
@@ -202,7 +201,7 @@ def columns_fault(row: StoredRow, record: Record, name: str) -> Damage | None:
 
 
 def length_fault(length: Any, newest: Any) -> Damage | None:
-    """What is wrong when a session says that it has so many records, and the newest one has that number."""
+    """The fault when the number of records and the newest record disagree; None when they agree."""
     if not isinstance(length, int):
         return Damage(0, None, "number", f"the session says that it has {str(length)[:20]!r} records")
     if not isinstance(newest, int | None):
@@ -222,20 +221,20 @@ def _misnumbered(line: int, number: Any) -> Damage:
 
 @dataclass(frozen=True, slots=True)
 class SqlArchive:
-    """The originals of one session; an `Archive`. Each is on the disk before `put` returns.
+    """The originals of one session; an `Archive`. Each is on disk when `put` returns.
 
-    Methods raise OSError when the database is away.
+    Methods raise OSError when the database cannot be reached.
     """
 
     log: SessionRecords
 
     def put(self, data: bytes, /) -> str:
-        """Keep the bytes and return their key. Idempotent; O(size). Raises InvalidInput when the session is gone."""
+        """Store the bytes and return their key. Idempotent; O(size). Raises InvalidInput without the session."""
         self.put_all((data,))
         return key_of(data)
 
     def put_all(self, several: Iterable[bytes], /) -> None:
-        """Keep them all in one transaction, or none. As `put` otherwise."""
+        """Store all in one transaction, or none. Otherwise as `put`."""
         rows = [{"session": self.log.session, "sha256": key_of(data), "data": data} for data in several]
         if not rows:
             return
@@ -247,7 +246,7 @@ class SqlArchive:
             raise InvalidInput("there is no such session any more", place=self.log.place) from None
 
     def get(self, key: str, /) -> bytes:
-        """The bytes under a key, checked against it; O(size). Raises KeyError, and InvalidInput for damaged ones."""
+        """The bytes under a key, verified against it; O(size). Raises KeyError, and InvalidInput for damaged ones."""
         if not isinstance(key, str) or not key.isascii() or "\0" in key:
             raise KeyError(key)
         with self.log.database.reading() as connection:
@@ -259,7 +258,7 @@ class SqlArchive:
         return data
 
     def where(self, key: str, /) -> str:
-        """The place in the database, whether it is there or not."""
+        """The place for a key, whether the object exists or not."""
         return f"{self.log.place} archive:{key}"
 
     def __contains__(self, key: object, /) -> bool:
@@ -269,7 +268,7 @@ class SqlArchive:
             return connection.scalar(select(originals.c.sha256).where(*self._one(key))) is not None
 
     def keys(self) -> list[str]:
-        """The key of each object, in order. O(those)."""
+        """The keys of all objects, sorted. O(those)."""
         asked = select(originals.c.sha256).where(originals.c.session == self.log.session)
         with self.log.database.reading() as connection:
             return sorted(map(str, connection.scalars(asked)))

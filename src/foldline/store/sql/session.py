@@ -1,4 +1,4 @@
-"""One session in tables: every append is one transaction that finds the session still ours, or writes nothing."""
+"""One session in tables, and its repair. Each append is one transaction that fails once the lease is lost."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ __all__ = [
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
-    """A snapshot as it stands in its table."""
+    """The stored form of a snapshot."""
     return json.dumps(snapshot_record(snapshot), allow_nan=False)
 
 
 def parse_snapshot(text: str | None) -> Snapshot | None:
-    """The snapshot in a text; None when there is none, or it is not what `snapshot_text` writes."""
+    """The snapshot in a text; None when there is none, or `snapshot_text` did not write it."""
     try:
         given = json.loads(text or "null")
     except (ValueError, RecursionError):
@@ -49,10 +49,10 @@ def parse_snapshot(text: str | None) -> Snapshot | None:
 
 
 class SqlSession(SessionWriter):
-    """A session that is being written, by whoever has its lease. Close it, or use it as a context manager.
+    """The one writer of a session, by its lease. Close it, or use it as a context manager.
 
-    Use it in one thread at a time. With `header` it is a new one whose first record is there, and whose lease is held;
-    else its lease is taken, and the log read: raises SessionTaken, InvalidInput, OSError.
+    Use it in one thread at a time. With `header` the session is new: its first record is stored and its lease held.
+    Otherwise the lease is acquired and the log read: raises SessionTaken, InvalidInput, OSError.
     """
 
     def __init__(
@@ -73,12 +73,11 @@ class SqlSession(SessionWriter):
         self._unsure = False
         self._closed = False
         self._length = 1
-        self._checks = Verifier()
-        """What seals the next record."""
+        self._checks = Verifier()  # seals the next record
         if header is not None:
             leases.register(lease)
             first = first_record(header)
-            list(as_rows(log.session, self._checks, [first]))  # as it was sealed when it was written
+            list(as_rows(log.session, self._checks, [first]))  # advances the checks past the stored header
             self._begin(header, first)
             return
         self._length = leases.acquire(lease)
@@ -90,17 +89,17 @@ class SqlSession(SessionWriter):
 
     @property
     def place(self) -> str:
-        """The address of its database, and its name."""
+        """The address of its database, and its id."""
         return self._log.place
 
     @property
     def archive(self) -> SqlArchive:
-        """The originals of what was folded."""
+        """The originals of folded messages."""
         return self._archive
 
     def put_original(self, data: bytes) -> str:
-        """Put into the archive what is nowhere else. Returns its key. Raises SessionLost, OSError."""
-        self._held()
+        """Archive an original that is nowhere else. Returns its key. Raises SessionLost, OSError."""
+        self._check_held()
         key = key_of(data)
         database = self._log.database
         row = database.insert(originals).values(session=self._log.session, sha256=key, data=data)
@@ -110,24 +109,24 @@ class SqlSession(SessionWriter):
         return key
 
     def save(self, context: Context) -> None:
-        """Put the snapshot in place. O(1). Raises SessionLost, OSError; nothing depends on it."""
-        self._held()
+        """Write the snapshot. O(1). Raises SessionLost, OSError; nothing depends on the snapshot."""
+        self._check_held()
         made = snapshot_of(self._header, self._tally, context, self._length)
         with self._log.database.writing() as connection:
             self._leases.update_row(connection, self._lease, snapshot=snapshot_text(made))
 
     def release(self) -> None:
-        """Let another writer have it, until `acquire`. Again: nothing."""
-        self._counted = None  # who waits for a person holds no history in memory
+        """Let other writers acquire the session, until `acquire`. Idempotent."""
+        self._counted = None  # a session that waits for a person keeps no history in memory
         if self._unsure:
-            with suppress(OSError, SessionLost):  # who takes it up next finds what there is
-                self._settle()
+            with suppress(OSError, SessionLost):  # the next writer reads what is there
+                self._undo_unsure_append()
         self._leases.release([self._lease])
 
     def acquire(self) -> bool:
-        """Have it again; whether it is as it was left. O(log) if not.
+        """Acquire it again; whether it is unchanged. O(log) if not.
 
-        Raises SessionTaken, InvalidInput (it was deleted), OSError.
+        Raises SessionTaken, InvalidInput (deleted), OSError.
         """
         if self._lease.held:
             return True
@@ -147,8 +146,8 @@ class SqlSession(SessionWriter):
         return False
 
     def discard(self) -> None:
-        """Remove it and all that belongs to it, and close it. Raises SessionLost, OSError."""
-        self._held()
+        """Delete it with all that belongs to it, and close it. Raises SessionLost, OSError."""
+        self._check_held()
         with self._log.database.writing() as connection:
             if not connection.execute(delete(sessions).where(self._lease.ours())).rowcount:
                 self._lease.held = False
@@ -156,12 +155,12 @@ class SqlSession(SessionWriter):
         self.close()
 
     def close(self) -> None:
-        """Let go of the session for good. Closing again does nothing."""
+        """Release the session for good. Idempotent."""
         if not self._closed:
             self._closed = True
             self.release()
 
-    def _held(self) -> None:
+    def _check_held(self) -> None:
         if self._closed:
             raise ValueError("this session is closed")
         if not self._lease.held:
@@ -171,23 +170,26 @@ class SqlSession(SessionWriter):
         checks = replace(self._checks)
         rows = list(as_rows(self._log.session, checks, given))
         if self._unsure:
-            self._settle()
+            self._undo_unsure_append()
         length = self._length + len(rows)
         try:
             with self._log.database.writing() as connection:
                 self._leases.update_row(connection, self._lease, sessions.c.records == self._length, records=length)
                 connection.execute(insert(records), rows)
         except OSError:
-            # The connection may have broken between the commit and its answer. Whoever gets this error takes it that
-            # nothing was written, and will write it again.
+            # The connection may have broken between the commit and its answer. The caller concludes from this error
+            # that nothing was written, and will write again: so a commit must be undone first.
             self._unsure = True
             with suppress(OSError):
-                self._settle()
+                self._undo_unsure_append()
             raise
         self._length, self._checks = length, checks
 
-    def _settle(self) -> None:
-        """Take back what was written without our knowing it, as a log in a file is cut. Raises SessionLost, OSError."""
+    def _undo_unsure_append(self) -> None:
+        """Delete records of an append that failed after its commit, as a log file is truncated.
+
+        Raises SessionLost, OSError.
+        """
         with self._log.database.writing() as connection:
             self._leases.update_row(connection, self._lease, records=self._length)
             connection.execute(
@@ -205,12 +207,11 @@ class SqlSession(SessionWriter):
 
 
 def repair_rows(log: SessionRecords, leases: Leases) -> RepairReport | None:
-    """Puts rows that can be read in place of damaged ones; None when nothing is damaged. O(log).
+    """Replace damaged rows by readable ones, in one transaction; None when nothing is damaged. O(log).
 
-    The session goes by the id in its first record again, if it was filed under another.
-
-    Nobody may be writing the session: raises SessionTaken. The old rows are kept in its archive. Raises InvalidInput
-    where nothing tells what the session was, and OSError; then all is as it was.
+    The old rows go into the archive of the session. A session that was stored under another id gets the one of its
+    first record. Raises SessionTaken while it is being written, InvalidInput when nothing identifies it, and OSError;
+    then nothing has changed.
     """
     lease = Lease(log.session, log.id, leases.owner())
     length = leases.acquire(lease)

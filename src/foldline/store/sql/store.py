@@ -1,4 +1,4 @@
-"""Sessions in the tables of a database, which any number of servers may share."""
+"""The store of sessions in a database, which any number of servers may share."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ from foldline.view.archive import key_of
 
 __all__ = ["SqlStore"]
 
-_AT_ONCE: Final = 100
-"""Records in one statement of `import_session`."""
+_BATCH: Final = 100  # records per statement of `import_session`
 
 
 class SqlStore:
-    """The sessions in a database, or those within one of them. `SqlStore.at` opens one.
+    """The sessions in a database, or those of one session's sub-agents. `SqlStore.at` opens one.
 
-    Use it in any thread, also in several at once; close it.
+    Safe to use in several threads at once. Close it.
     """
 
     def __init__(self, database: Database, leases: Leases, *, scope: int = ROOT, clock: Clock = now_utc) -> None:
@@ -60,11 +59,10 @@ class SqlStore:
 
     @classmethod
     def at(cls, address: str, *, clock: Clock = now_utc, lease_seconds: float = LEASE_SECONDS) -> Self:
-        """The store at an address, its tables made or brought up to date. `?lease_seconds=` in it says how long a
-        session stays with a process that died.
+        """Open the store at an address; create or migrate its tables.
 
-        Raises InvalidInput (no address, a newer version's tables), MissingExtra, and OSError: it cannot be reached, or
-        lets nobody in.
+        `?lease_seconds=` in the address sets how long a session stays with a process that died. Raises InvalidInput (no
+        address, tables of a newer version), MissingExtra, and OSError (unreachable, access denied).
         """
         address, named_seconds = lease_of(address)
         database = Database(address)
@@ -93,11 +91,11 @@ class SqlStore:
         title: str = "",
         parent: str | None = None,
     ) -> SqlSession:
-        """A new session, open for writing. Raises OSError, and InvalidInput when the outer session was deleted."""
+        """Create a session and open it for writing. Raises OSError, and InvalidInput without the outer session."""
         lease = Lease(ROOT, "", self._leases.owner(), fence=1)
         held: dict[str, Any] = {"fence": 1, "owner": lease.owner, "lease_until": self._leases.until()}
         number: int | None = None
-        while number is None:  # the chance in a name is 32 bits: another may have it
+        while number is None:  # 32 bits of chance: the id may exist
             header = first_header(
                 self._clock, dialect=dialect, model=model, policy=policy, window=window, title=title, parent=parent
             )
@@ -109,21 +107,21 @@ class SqlStore:
         return self._session(self._log(number, header.id), lease, header)
 
     def open(self, name: str) -> SqlSession:
-        """Takes a session for writing; `name` as in `find`. O(log).
+        """Open a session for writing; `name` as in `find`. O(log).
 
-        Raises SessionTaken when another writer has it, InvalidInput when there is none or its log is damaged, OSError.
+        Raises SessionTaken while another writer has it, InvalidInput when there is none or its log is damaged, OSError.
         """
         log = self._found(name)
         return self._session(log, Lease(log.session, log.id, self._leases.owner()))
 
     def find(self, name: str) -> str:
-        """The id that a user means: all of it, a beginning that only one session has, or "latest". InvalidInput."""
+        """The id for a name: an id, an unambiguous prefix, or "latest". Raises InvalidInput, OSError."""
         if name == LATEST:
             return latest_of(self.sessions(keep=False))
         try:
             return resolve_id(name, self._beginning)
         except InvalidInput:
-            if name in self.names():  # an id that was altered: by this name it is listed, and can be repaired
+            if name in self.names():  # a damaged id is listed under this name, and can be repaired
                 return name
             raise
 
@@ -133,10 +131,10 @@ class SqlStore:
             return sorted(map(str, connection.scalars(select(sessions.c.id).where(*self._within()))))
 
     def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
-        """Every session, the one written last first. A broken one is in the list, with the reason. Raises OSError.
+        """List every session, last written first; a damaged one with the reason. Raises OSError.
 
-        One query, and O(log) for each whose snapshot is lost or stale: it is made again. With `keep=False` nothing is
-        written.
+        One query, and O(log) for each whose snapshot is lost or stale: it is made again, and stored unless
+        `keep=False`.
         """
         newest = select(func.max(records.c.number)).where(records.c.session == sessions.c.number).scalar_subquery()
         columns = (sessions.c.number, sessions.c.id, sessions.c.records, sessions.c.snapshot, newest.label("newest"))
@@ -145,10 +143,10 @@ class SqlStore:
         return newest_first(self._listed(row, keep, stale, row.id in at_work) for row in rows)
 
     def repair(self, name: str) -> RepairReport | None:
-        """Makes a session whose log is damaged fit to be opened; None when nothing is damaged. O(log).
+        """Repair a damaged log; None when it is intact. O(log).
 
-        What is whole stays; the old rows are kept as one object of its archive. Raises SessionTaken, InvalidInput
-        (nothing tells what it was), OSError; then it is as it was.
+        Intact records stay; the old rows become one object of the archive. Raises SessionTaken, InvalidInput (nothing
+        identifies the session), OSError; then nothing has changed.
         """
         log = self._found(name)
         done = repair_rows(log, self._leases)
@@ -159,13 +157,13 @@ class SqlStore:
         return done
 
     def read(self, name: str) -> Recording:
-        """Reads a session without taking it; `name` as in `find`. O(log). Raises InvalidInput, OSError."""
+        """Read a session without acquiring it; `name` as in `find`. O(log). Raises InvalidInput, OSError."""
         return _recording(self._found(name))
 
     # --- parts, and whole sessions -----------------------------------------------------------------------------------
 
     def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records of a log, oldest first, by their place in it. O(those). Raises InvalidInput, OSError."""
+        """The records of a log by position, oldest first. O(those). Raises InvalidInput, OSError."""
         return self._found(name).records(start, stop)
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
@@ -173,7 +171,7 @@ class SqlStore:
         return self._found(name).messages(start, stop)
 
     def archive(self, name: str) -> SqlArchive:
-        """The originals of a session."""
+        """The archive of a session."""
         return SqlArchive(self._found(name))
 
     def originals(self, name: str) -> Iterator[bytes]:
@@ -192,14 +190,14 @@ class SqlStore:
     def import_session(
         self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
     ) -> str:
-        """Take in a whole session of another store, in one transaction. Raises InvalidInput, OSError."""
+        """Store a session of another store in one transaction. Raises InvalidInput, OSError."""
         name, given = split_id(records)
         if self._insert(name, given, originals, snapshot, fence=0) is None:
             raise InvalidInput("there is a session with this id", place=name)
         return name
 
     def delete(self, name: str) -> None:
-        """Remove a session and all that belongs to it. Raises SessionTaken, InvalidInput, OSError."""
+        """Delete a session with all that belongs to it. Raises SessionTaken, InvalidInput, OSError."""
         log = self._found(name)
         row = sessions.c.number == log.session
         with self._database.writing() as connection:
@@ -211,38 +209,38 @@ class SqlStore:
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def session_of(self, key: str) -> str | None:
-        """The id of the session that goes by a key; None if there is none, or no more. Raises InvalidInput, OSError."""
+        """The id of the session bound to a key; None when there is none. Raises InvalidInput, OSError."""
         found = self._keys.first_session_of([key])
         return None if found is None else found[1]
 
     def first_session_of(self, keys: Sequence[str]) -> tuple[str, str] | None:
-        """The first of these keys that is bound, and the id of its session. Raises InvalidInput, OSError.
+        """The first bound key among these and the id of its session. Raises InvalidInput, OSError.
 
-        Two queries at most: one for the first keys, one for the others.
+        At most two queries: one for the first keys, one for the others.
         """
         return self._keys.first_session_of(keys)
 
     def bind(self, key: str, name: str) -> None:
-        """Have a session go by a key from now on. Raises InvalidInput, OSError."""
+        """Bind a key to a session. Raises InvalidInput, OSError."""
         self._keys.bind_all([key], self._found(name))
 
     def bind_all(self, keys: Iterable[str], name: str) -> None:
-        """Have a session go by all these keys, or by none of them. Raises InvalidInput, OSError."""
+        """Bind all these keys to a session, or none. Raises InvalidInput, OSError."""
         self._keys.bind_all(keys, self._found(name))
 
     def bindings(self) -> dict[str, str]:
-        """Every key and its session. Raises OSError."""
+        """Every bound key and the id of its session. Raises OSError."""
         return self._keys.bindings()
 
     def claim(self, key: str) -> bool:
-        """Whether this caller is the first ever to claim a key. Raises InvalidInput, OSError."""
+        """Whether this caller is the first to claim a key. Raises InvalidInput, OSError."""
         row = self._database.insert(claims).values(scope=self._scope, key=encode_key(key), at=stamp(self._clock))
-        with self._within_what_there_is(), self._database.writing(quick=True) as connection:
+        with self._outer_session_exists(), self._database.writing(quick=True) as connection:
             done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
             return done.rowcount == 1
 
     def remembered(self, key: str) -> dict[str, Json]:
-        """The object that is kept by a key; {} where there is none. Raises InvalidInput, OSError."""
+        """The object stored under a key; {} when there is none. Raises InvalidInput, OSError."""
         asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == encode_key(key))
         with self._database.reading(quick=True) as connection:
             found = connection.scalar(asked)
@@ -254,17 +252,17 @@ class SqlStore:
             raise InvalidInput(f"what was remembered is damaged ({error})", place=f"{self.place} {key[:80]}") from None
 
     def remember(self, key: str, value: Mapping[str, Json]) -> None:
-        """Keep an object by a key, in place of the one before. Raises InvalidInput, OSError."""
+        """Store an object under a key, replacing an earlier one. Raises InvalidInput, OSError."""
         text = as_text(dict(value))
         row = self._database.insert(remembered).values(scope=self._scope, key=encode_key(key), value=text)
         columns = [remembered.c.scope, remembered.c.key]
-        with self._within_what_there_is(), self._database.writing(quick=True) as connection:
+        with self._outer_session_exists(), self._database.writing(quick=True) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"value": text}))
 
     def close(self) -> None:
-        """Let go of the sessions that are held, and of the connections. Closing again does nothing.
+        """Release the held sessions and close the connections. Idempotent.
 
-        The store of a session's sub-agents ends with the outer one.
+        Closing the store of a session's sub-agents does nothing: it shares both with the outer one.
         """
         if self._scope == ROOT:
             self._leases.close()
@@ -279,14 +277,14 @@ class SqlStore:
         return InvalidInput("there is no such session any more, to hold others", place=self.place)
 
     @contextmanager
-    def _within_what_there_is(self) -> Iterator[None]:
+    def _outer_session_exists(self) -> Iterator[None]:
         try:
             yield
-        except IntegrityError:  # the session within which these lie was deleted
+        except IntegrityError:  # the outer session was deleted
             raise self._gone() from None
 
     def _beginning(self, text: str) -> list[str]:
-        """The ids that begin with a text of digits, letters and dashes: no character of it means anything to LIKE."""
+        """The ids that begin with a text of digits, letters and dashes, none of them special to LIKE."""
         asked = select(sessions.c.id).where(*self._within(), sessions.c.id.like(f"{text}%"))
         with self._database.reading(quick=True) as connection:
             return list(connection.scalars(asked))
@@ -295,7 +293,7 @@ class SqlStore:
         known = self.find(name)
         with self._database.reading(quick=True) as connection:
             number = connection.scalar(select(sessions.c.number).where(*self._within(), sessions.c.id == known))
-            if number is None:  # an id that is no text any more
+            if number is None:  # a damaged id, no longer text
                 rows = connection.execute(select(sessions.c.number, sessions.c.id).where(*self._within()))
                 number = next((row.number for row in rows if str(row.id) == known), None)
         if number is None:
@@ -314,20 +312,20 @@ class SqlStore:
     def _insert(
         self, name: str, log: Iterable[Record], data: Iterable[bytes], snapshot: Snapshot | None = None, **row: Any
     ) -> int | None:
-        """Put a session into the tables, in one transaction; its number, None when there is one of this name."""
+        """Insert a session in one transaction; its number, or None when the id exists."""
         try:
             with self._database.writing() as connection:
                 new = insert(sessions).values(scope=self._scope, id=name, records=0, **row)
                 [number] = connection.execute(new).inserted_primary_key or [None]
                 rows, count = as_rows(int(number), Verifier(), log), 0
-                while some := list(islice(rows, _AT_ONCE)):
+                while some := list(islice(rows, _BATCH)):
                     connection.execute(insert(records), some)
                     count += len(some)
                 text = None if snapshot is None else snapshot_text(replace(snapshot, log_bytes=count))
                 own = update(sessions).where(sessions.c.number == number)
                 connection.execute(own.values(records=count, snapshot=text))
                 rest = iter(data)
-                while batch := list(islice(rest, _AT_ONCE)):
+                while batch := list(islice(rest, _BATCH)):
                     kept = [{"session": number, "sha256": key_of(each), "data": each} for each in batch]
                     connection.execute(self._database.insert(originals).on_conflict_do_nothing(), kept)
                 return int(number)
@@ -353,7 +351,7 @@ class SqlStore:
         made = snapshot_of(recording.header, recording.tally, recording.replay(), recording.log_bytes)
         if keep:
             row = (sessions.c.number == log.session, sessions.c.records == made.log_bytes)
-            with suppress(OSError), self._database.writing() as connection:  # the list can be shown all the same
+            with suppress(OSError), self._database.writing() as connection:  # must not prevent the list
                 connection.execute(update(sessions).where(*row).values(snapshot=snapshot_text(made)))
         return made
 
