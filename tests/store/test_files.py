@@ -214,13 +214,13 @@ def test_a_damaged_object_is_written_again(tmp_path: Path) -> None:
 COUNT = """
 import sys
 from pathlib import Path
-from foldline.store.files import change_json
+from foldline.store.files import update_json
 
 def more(value):
     value["n"] = value.get("n", 0) + 1
 
 for _ in range(20):
-    change_json(Path(sys.argv[1]), more)
+    update_json(Path(sys.argv[1]), more)
 """
 
 

@@ -112,6 +112,8 @@ _APPLICATION: Final = int.from_bytes(b"Fold")
 _VERSION: Final = 1
 
 
+# CROSS JOIN fixes the order of the join ("Query Planner", section on manual control): the newest calls are then read by
+# the index on the time, and only the selected ones are assembled.
 _SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS lanes (
     id INTEGER PRIMARY KEY,
