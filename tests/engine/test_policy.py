@@ -10,8 +10,8 @@ from foldline.engine.policy import Policy
 from foldline.engine.presets import POLICIES
 from foldline.reducers.base import Ask, Reducer, span_fold
 from foldline.reducers.digest import Digest
-from foldline.reducers.drop import DropGroups
-from foldline.reducers.summarize import Summarize, SumUp
+from foldline.reducers.drop import DropGroups, SumUp
+from foldline.reducers.summarize import Summarize
 from foldline.reducers.truncate import ShortenNew
 from foldline.view.budget import Need, Trigger
 from foldline.view.transcript import Fold, Usage

@@ -1,4 +1,4 @@
-"""Texts for people and models on how full the window is: pure functions, shown by whatever interface there is."""
+"""Texts for people and models about how full the window is: pure functions for any interface."""
 
 from __future__ import annotations
 

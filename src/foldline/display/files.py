@@ -1,4 +1,4 @@
-"""A file that is too large to be read whole: what is shown in its place, and how to read it in parts."""
+"""Texts for a file that is too large to be read whole: a preview, and how to read it in parts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from foldline.tokens import ESTIMATE, Counter
 __all__ = ["Room", "file_part", "file_refusal", "file_view", "line_bounds", "preview_lines", "size_text"]
 
 PREVIEW_LINES = 50
+
+# A preview is a look, not a read: fifty lines of ordinary text are well under this.
 PREVIEW_TOKENS = 2_000
-"""A preview is a look, not a read: fifty lines of ordinary text are well under this."""
 CHUNK_LINES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a window has left for one result."""
+    """The room that a window has left for one result."""
 
     window_tokens: int
     used_tokens: int = 0
@@ -45,7 +46,7 @@ def file_view(
     end_line: object = None,
     counter: Counter = ESTIMATE,
 ) -> str:
-    """A file as a model may see it: whole, the lines asked for, or what says why not and how to go on.
+    """A file as a model may read it: whole, the requested lines, or a refusal that says how to continue.
 
     Lines count from 1, `end_line` included. Raises InvalidInput for bounds that are no such numbers. O(size).
     """
@@ -68,9 +69,9 @@ def file_view(
 
 
 def line_bounds(start_line: object, end_line: object, total: int) -> tuple[int, int]:
-    """The first and the last line of a part, out of what a model gave and the lines that there are.
+    """The first and the last line of a part, from the arguments of a model and the `total` of lines.
 
-    Raises InvalidInput for what is no integer, starts outside of the file, or ends before it starts.
+    Raises InvalidInput for a bound that is no integer, that lies outside the file, or that ends before the start.
     """
     for place, value in (("start_line", start_line), ("end_line", end_line)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -87,9 +88,9 @@ def line_bounds(start_line: object, end_line: object, total: int) -> tuple[int, 
 def file_part(
     lines: Sequence[str], start: int, room: Room, *, stop: int | None = None, counter: Counter = ESTIMATE
 ) -> str:
-    """Lines from number `start` on; what goes over the budget is cut off, and said so.
+    """Lines from number `start` on, cut to the budget with a notice.
 
-    `stop` is the last line asked for, when `lines` are only the first of them.
+    `stop` is the last requested line, when `lines` are only the first of them.
     """
     budget_tokens = room.budget_tokens
     text = "\n".join(lines)
@@ -120,7 +121,7 @@ def file_refusal(
     room: Room,
     counter: Counter = ESTIMATE,
 ) -> str:
-    """What stands in place of a file over its budget: its figures, its first lines, how to read it in parts.
+    """The text in place of a file over its budget: its figures, its first lines, how to read it in parts.
 
     The preview takes half of the budget at most, so that the refusal of a large file is never large itself.
     """
@@ -160,7 +161,7 @@ def file_refusal(
 
 
 def preview_lines(lines: Sequence[str], most_tokens: int = PREVIEW_TOKENS, counter: Counter = ESTIMATE) -> list[str]:
-    """The first lines, fifty at most, as far as they fit into so many tokens; one that does not is cut."""
+    """The first lines, at most fifty, within `most_tokens`; the line that goes over is cut."""
     out: list[str] = []
     left = most_tokens
     for line in lines[:PREVIEW_LINES]:

@@ -1,4 +1,4 @@
-"""How full the window is, in the words of the system with the token display: lines, questions, answers, one notice."""
+"""Lines, questions and one notice about how full the window is, in the words of the documented token display."""
 
 from __future__ import annotations
 
@@ -45,48 +45,48 @@ def telegram_footer(figures: WindowUsage) -> str:
 
 
 def threshold_question(figures: WindowUsage) -> str:
-    """What a terminal asks when the threshold is reached."""
+    """The question of a terminal when the threshold is reached."""
     used, most = figures.used_tokens, figures.max_context_tokens
     return f"⚠ Context usage at {figures.utilization:.0%} ({used:,}/{most:,} tokens). Compact conversation? [y/N]"
 
 
 def telegram_warning(figures: WindowUsage) -> str:
-    """What Telegram says when the threshold is reached: it names the command, and does nothing by itself."""
+    """The warning on Telegram when the threshold is reached: it names the command, and does nothing by itself."""
     return f"⚠ Context usage at {figures.utilization:.0%}. Reply /compact to summarize and continue, or keep chatting."
 
 
 def compact_question(figures: WindowUsage) -> str:
-    """What a terminal asks when the user typed /compact."""
+    """The question of a terminal after /compact."""
     used, most = figures.used_tokens, figures.max_context_tokens
     return f"Context: {used:,}/{most:,} ({figures.utilization:.0%}). Compact conversation? [y/N]"
 
 
 def compacted(after: WindowUsage, summary: str) -> str:
-    """What a terminal shows after a compaction: the summary, and the new figures."""
+    """The text of a terminal after a compaction: the summary, and the new figures."""
     return f"{summary}\n\nContext: {_close(after)}"
 
 
 def telegram_compacted(before: WindowUsage, after: WindowUsage, summary: str) -> str:
-    """What Telegram answers to /compact: figures before and after, and up to 500 characters of the summary."""
+    """The answer to /compact on Telegram: figures before and after, and up to 500 characters of the summary."""
     return f"📊 Context before: {_close(before)}\n📊 Context after: {_close(after)}\n\n{preview(summary)}"
 
 
 def preview(text: str, most_chars: int = PREVIEW_CHARS) -> str:
-    """The beginning of a text, at most `most_chars` characters with the mark that it goes on."""
+    """The beginning of a text, at most `most_chars` characters including the mark of the cut."""
     return text if len(text) <= most_chars else f"{text[: most_chars - 1]}…"
 
 
 def summary_of(folds: Iterable[Fold]) -> str:
-    """The texts of the summaries among these folds, without their heading."""
+    """The texts of the summaries among these folds, without their headings."""
     shown = (fold.shown[0] for fold in folds if fold.shown and fold.shown[0].kind == "summary")
     return "\n\n".join(message.text.removeprefix(SUMMARY_PREFIX).strip() for message in shown)
 
 
 @dataclass(slots=True)
 class RunNotice:
-    """The notice for a model in a tool loop that its window is filling up: once in each run.
+    """The notice for a model in a tool loop that its window is filling up, given once in each run.
 
-    `threshold` is a share of the window; `tool` is what the model can call.
+    `threshold` is a share of the window; `tool` is the tool that the notice names.
     """
 
     threshold: float = 0.9
@@ -94,8 +94,9 @@ class RunNotice:
     given: bool = False
 
     def text(self, figures: WindowUsage, *, goes_on: bool) -> str | None:
-        """The notice if it is due now; `goes_on` says whether the model is called again in this run."""
+        """The notice if it is due; `goes_on` says whether the model is called again in this run."""
         passed = figures.utilization >= self.threshold or figures.asks
+        # A run that ends here is compacted after its reply, if at all: a notice would only make the model call a tool.
         if self.given or not goes_on or not passed:
             return None
         self.given = True

@@ -65,18 +65,18 @@ class CachedSummary:
 
     rule: CacheRule
     _gave_up: bool = False
+    # Replies that were too long, since the last that was not.
     _too_long: int = 0
-    """Replies that were too long, since the last that was not."""
+    # Server faults since the last question that it answered.
     _faults: int = 0
-    """Server faults since the last question that it answered."""
     _caches: bool = True
     _request: Request | None = None
     _view: View | None = None
     _stop: Seq = 0
+    # Whether that request ended within a turn that the provider has to finish.
     _paused: bool = False
-    """Whether that request ended within a turn that the provider has to finish."""
+    # Tools and system text of that request, as they were given.
     _outside: tuple[Tools, System] = (None, None)
-    """Tools and system text of that request, as they were given."""
 
     def is_cold(self, idle_seconds: float) -> bool:
         """Whether the cache has expired after a pause of so long: it lives its lifetime from the last use. O(1)."""

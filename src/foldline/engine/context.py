@@ -19,7 +19,7 @@ from foldline.engine.policy import Policy
 from foldline.engine.presets import policy as policy_of
 from foldline.engine.recorder import Recorder
 from foldline.engine.recovery import Recovery, recover
-from foldline.engine.replay import Replay
+from foldline.engine.replay import LogReplay
 from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
 from foldline.failures import Failure
@@ -79,6 +79,7 @@ class Context:
         self.in_thread: InThread | None = None
         """Where the async calls read a large view, for an event loop that others share: nothing is recorded
         meanwhile."""
+        # What the caller sets wins over what a refusal taught, since a caller may want to stay below it.
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         outside = SystemAndTools(system, tools, counter)
         kept = MemoryArchive() if archive is None else archive
@@ -102,7 +103,7 @@ class Context:
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
-        self._replay = Replay(self._engine)
+        self._replay = LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
 
     # --- recording ---------------------------------------------------------------------------------------------------
@@ -128,6 +129,7 @@ class Context:
         """
         recorder, codec = self._engine.recorder, self._engine.codec
         same = same_until(recorder.path, wires)
+        # A framework may edit its messages in place: only a copy can be compared with what the list holds next time.
         new = [snapshot(wire) for wire in wires[same:]]
         for wire in new:
             codec.read(wire)  # all or nothing: a message that cannot be read forks nothing
@@ -322,11 +324,12 @@ class Context:
 
     def _recover(self, failure: Failure, folding: Folding) -> Steps[Recovery]:
         engine, limits = self._engine, self._engine.limits
-        engine.cached_summary.forget()  # what was refused is in no cache
+        engine.cached_summary.forget()  # a refused request is in no cache
         with engine.active(folding), recording_lessons(engine, self._learned, self.endpoint, self.model):
             outcome = yield from recover(engine, failure, folding.has_model)
         engine.note_limits(limits)
         if outcome.limit is not None:
+            # A rate or an output cap passes, or belongs to one model call: only a window is worth remembering.
             of = failure.limit_of or ("rate" if failure.kind == "request_too_large_for_rate" else "window")
             if of == "window":
                 self._learned[self.endpoint, self.model or ""] = outcome.limit

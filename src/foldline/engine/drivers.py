@@ -82,6 +82,7 @@ def _text_of(answer: object, report: Callable[[Usage], None] | None) -> str:
 
 def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Usage], None] | None = None) -> T:
     """Run steps to their end, and call the model for each ask; `report` gets the usage of each call."""
+    # Errors go into the generator, not to the caller: the engine decides whether another reducer takes over.
     try:
         ask = next(steps)
         while True:
@@ -100,7 +101,7 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Us
         result: T = done.value
         return result
     finally:
-        steps.close()
+        steps.close()  # ends the folding of the engine, also where an interrupt left the loop
 
 
 async def drive_async(
@@ -117,6 +118,7 @@ async def drive_async(
                 ask = steps.send(ask.work() if in_thread is None else await in_thread(ask.work))
                 continue
             try:
+                # An async driver accepts a plain function as well: one summariser serves both kinds of calls.
                 reply = _answer(ask, summarize) if summarize else ""
                 answer = _text_of(await reply if inspect.isawaitable(reply) else reply, report)
             except SummaryError as error:
@@ -136,6 +138,7 @@ def _answer(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
     """What the model answers, by a request of the session where the engine chose that."""
     if ask.request is not None and isinstance(summarize, Continues):
         return summarize.continued(ask.request)
+    # Copies, since a summariser may change the list that it is given.
     return summarize([dict(message) for message in ask.prompt], ask.max_output_tokens)
 
 

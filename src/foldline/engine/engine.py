@@ -47,11 +47,11 @@ from foldline.view.view import View
 
 __all__ = ["Engine", "Steps"]
 
+# Share of the byte budget that its rungs aim at: at the budget itself they would run for every message.
 BYTES_LANDING = 0.85
-"""Share of the byte budget that its rungs aim at: at the budget itself they would run for every message."""
 
+# Share of a number of images or messages that its rungs aim at, for the same reason.
 AMOUNTS_LANDING = 0.75
-"""Share of a number of images or messages that its rungs aim at, for the same reason."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Ask | Reading, Any, T]
@@ -89,8 +89,8 @@ class Engine:
     """What the model calls of finished foldings reported since the last request."""
     ask_again_at: dict[str, int] = field(default_factory=dict)
     """By reducer, the size of everything ever appended at which it may ask again after a rejected text."""
+    # Whether the last report was doubted: only the first of several in a row is emitted.
     _doubting: bool = False
-    """Whether the last report was doubted: only the first of several in a row is emitted."""
 
     def __post_init__(self) -> None:
         self.outgoing = RequestAdjuster(self.codec.dialect)
@@ -135,6 +135,7 @@ class Engine:
 
     def _request(self) -> Request:
         recorder, view, outside = self.recorder, self.view, self.recorder.system_and_tools
+        # From here on nothing may fail: what the request reports as new is reported once, and then forgotten.
         system, as_before = outside.render()
         messages, system, tools, stable, mended = self.outgoing.adjust(*view.wires(), system, outside.tools)
         self.reports.record(view.estimated_tokens, self.meter.changes)
@@ -177,6 +178,7 @@ class Engine:
 
     def pay_by(self, rule: CacheRule, *, same_model: bool) -> None:
         """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
+        # Another model has another tokenizer and another cache: nothing that was measured holds for it.
         if not same_model:
             self.answered_tokens = None
             self.meter.begin_anew()
@@ -263,6 +265,7 @@ class Engine:
 
     def check_floor(self) -> None:
         """Raise DoesNotFit, before any model is called, when what must stay is over the limit."""
+        # The floor is our own count of folds that were never sent: the ratio brings it into the provider's tokens.
         floor = floor_of(self.view)
         tokens = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
         if tokens > self.limit_tokens:
@@ -362,6 +365,7 @@ class Engine:
         """Run the reducers of the policy, and the rungs for what they leave over a limit."""
         policy, folding = self.policy, self.folding
         before = len(folding.folds) if folding is not None else 0
+        # The built-in reducers go by the target alone; one of a user may save a harsh step for what does not fit.
         pressure = Pressure.SOFT if self.fits() else Pressure.HARD
         yield from self.run(policy.reducers, pressure, landing, asking)
         if folding is not None and len(folding.folds) > before:
@@ -438,7 +442,9 @@ class Engine:
         except BaseException as error:
             if isinstance(error, SummaryError):
                 self.fail(reducer.name, error.reason, 0, recorder.next_seq)
-            made = {fold.id for fold in folding.folds if fold.id in recorder.folds}  # none, unless the session changed
+            # A user who asked for one summary must not find half of it. Folds are committed after all texts are
+            # there, so there is one to take back only where the session changed meanwhile.
+            made = {fold.id for fold in folding.folds if fold.id in recorder.folds}
             if not recorder.released:
                 recorder.unfold(sorted(made))
                 recorder.changes = [event for event in recorder.changes if _number(event) not in made]
@@ -482,6 +488,8 @@ class Engine:
         for reducer in reducers:
             if landed():
                 return
+            # The need is made anew for each reducer, and `landed` is asked before each fold: a proposal is made
+            # against the view as it was, and an earlier fold may have been enough.
             view = self.view
             asks = asking and self._may_ask(reducer.name)
             for move in (yield from self._proposals(reducer, self.need(pressure, target_tokens), asks=asks)):
@@ -564,6 +572,8 @@ class Engine:
         folding = self.folding
         if folding is None:
             return self.committed(self.recorder.commit(fold, batch=fold.batch, again=again))
+        # The number is taken at the first fold, not at the start of the call: calls that fold nothing leave no gap, and
+        # of two that overlap each has its own.
         batch = self.recorder.next_batch if folding.batch < 0 else folding.batch
         committed = self.recorder.commit(fold, batch=batch, again=again, requested=folding.requested)
         if committed is not None:
@@ -598,6 +608,7 @@ class Engine:
             yield folding
         finally:
             self.folding = before
+            # Also after a failure: a model call that brought nothing was paid for, and the next request reports it.
             self.summary_usage += folding.usage
 
     @contextmanager
@@ -638,6 +649,7 @@ class Engine:
         emit(start)
         try:
             yield
+        # A cancellation is no Exception, and listeners that show "compacting ..." wait for the end all the same.
         except BaseException as error:
             emit(finished(str(error) or type(error).__name__))
             raise

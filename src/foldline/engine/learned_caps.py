@@ -27,8 +27,8 @@ __all__ = [
     "recording_lessons",
 ]
 
+# Whole numbers by an endpoint and a name.
 Learned: TypeAlias = MutableMapping[tuple[str, str], int]
-"""Whole numbers by an endpoint and a name."""
 
 Lessons: TypeAlias = Mapping[str, int]
 """Numbers by the names of `LESSONS`."""

@@ -33,15 +33,17 @@ from foldline.view.budget import Limits, Trigger, consent_tokens
 __all__ = ["FOR_AMOUNTS", "FOR_BYTES", "MILD_RUNGS", "OVERFLOW", "RUNGS", "Policy"]
 
 RUNGS: tuple[Reducer, ...] = (
+    # Mild: an old screenshot and a repeated result are seldom needed, and a digest names what it covers.
     OldImages(),
     Dedupe(),
     ShortenOld(),
     Digest(),
+    # Harsh: these reach into what the agent works with now, so they stop as soon as the request fits.
     ResultShare(),
     OldImages(keep=0),
     Digest(keep=0.1, share=0.3, least_tokens=96),
     DropGroups(),
-    Minimum(),
+    Minimum(),  # shortens everything that may change at all: what it leaves is the floor that DoesNotFit names
 )
 """What makes a request fit without a model, mildest first; the last one ends at the floor."""
 
@@ -49,6 +51,7 @@ MILD_RUNGS = 4
 """The first rungs, which aim at the landing; those after them stop as soon as the request fits."""
 
 OVERFLOW: tuple[Reducer, ...] = (
+    # The count was wrong, by an unknown amount: each step goes further than the rung of the same name.
     ShortenOld(keep=0.2, share=0.15),
     Digest(keep=0.1),
     ResultShare(),
@@ -59,6 +62,7 @@ OVERFLOW: tuple[Reducer, ...] = (
 """The ladder after a refusal of the provider: digest, cut what is large, window (design section 6)."""
 
 FOR_BYTES: tuple[Reducer, ...] = (
+    # Images as base64 are most of the bytes of a session that has any, and few of its tokens.
     OldImages(bytes_only=True),
     OldImages(keep=0, bytes_only=True),
     ShortenOld(),
@@ -108,6 +112,7 @@ class Policy:
         something of what is left between them and the trigger stays: half of what would stay in an empty window.
         """
         landing = default if self.landing is None else self.landing
+        # Shares of the limit are shares of what may vary: tools and system text are the same in every request.
         room = max(0.0, self.trigger.mark_tokens(limit_tokens, fixed_tokens) - fixed_tokens)
         share = 0.5 * landing / (self.trigger.fraction or 1.0)
         return max(landing * limit_tokens, fixed_tokens + share * room) if landing else 0.0
@@ -130,6 +135,7 @@ class Policy:
     @property
     def checkpoints(self) -> frozenset[str]:
         """The reducers whose folds are summaries: `Context.figures` start anew at each of them."""
+        # A summary is where a session starts over for its user; a digest made without a model is not announced.
         summarising = (r.name for r in (*self.always, *self.reducers) if isinstance(r, WithFacts))
         return frozenset({self.compactor.name, *summarising})
 
@@ -141,7 +147,7 @@ class Policy:
             return self
         always = tuple(r.with_facts(facts) if isinstance(r, WithFacts) else r for r in self.always)
         reducers = tuple(r.with_facts(facts) if isinstance(r, WithFacts) else r for r in self.reducers)
-        compactor = self.compactor
+        compactor = self.compactor  # narrowed by itself: what has the method is a Compactor with the facts, too
         if isinstance(compactor, WithFacts):
             compactor = compactor.with_facts(facts)
         return replace(self, always=always, reducers=reducers, compactor=compactor)

@@ -39,6 +39,7 @@ def autopilot(
     Its document's presets are cost (4, 30,000), balanced (6, 50,000) and quality (10, 80,000).
     """
     mask = Mask(keep_first=0, keep_last=keep_recent, placeholder=viewed, important=IMPORTANT_FILES, keep_none=True)
+    # That system counts bytes, not tokens, and folds all results that are old at once: hence no landing.
     return Policy(
         name="autopilot",
         about=f"results older than the last {keep_recent} become their first line once the context passes "
@@ -71,6 +72,7 @@ def sliding(
     for place, most in given.items():
         if most is not None and most < 2:
             raise InvalidInput(f"must be 2 or more, not {most}: the newest message stays", place=place)
+    # A share of the tokens says nothing about a number of messages: a policy that counts those keeps a number of them.
     counted = messages is not None or turns is not None
     keep = retention_messages if retention_messages is not None or not counted else RETENTION_MESSAGES
     trigger = (
@@ -81,6 +83,7 @@ def sliding(
         name="sliding",
         about="the oldest stretch is summarised first; when there is none, the window slides",
         trigger=trigger,
+        # The digest covers the spans of a summary that failed. The window slides last, since it loses the most.
         reducers=(summarize, FallbackDigest(summarize), SlidingWindow(trigger)),
     )
 
@@ -114,6 +117,7 @@ def checkpoint(
         always=archives[chosen.tool_summary_strategy],
         reducers=(summarize, FallbackDigest(summarize)),
         compactor=summarize,
+        # What is archived after a compaction stands beside a summary, so its digest needs a heading of its own.
         after_compact=(replace(heuristic, prefix=DIGEST_PREFIX),),
         auto=chosen.auto_compact,
     )
@@ -129,6 +133,7 @@ def _layered(settings: ContextSettings) -> tuple[tuple[Reducer, ...], tuple[Redu
     drops: tuple[Reducer, ...] = (DropGroups(loop_only=True),)
     if not settings.summarize_omitted:
         return (limit,), (history, mask), drops
+    # `SumUp` stands before what it sums up: without a model, or when it fails, the reducer behind it acts alone.
     # A summary takes room that a notice does not: a quarter of the budget leaves with it.
     return (limit,), (SumUp(replace(history, landing=0.75)), history, mask), (SumUp(DropGroups(loop_only=True)), *drops)
 
@@ -144,6 +149,7 @@ def _documented() -> list[Policy]:
             name="layered",
             about="results cut on arrival, the middle ones masked, history on a budget, "
             "oldest tool groups dropped last",
+            # Dropping groups is the last resort there, for the loop at work: it lands just below its trigger.
             trigger=Trigger(fraction=1.0, keep_free=0.10),
             landing=0.9,
             guard=guard,
@@ -153,7 +159,7 @@ def _documented() -> list[Policy]:
         Policy(
             name="confirm",
             about="nothing is folded unasked until a request would not fit; says at 90 % that it is time to compact",
-            trigger=Trigger(),
+            trigger=Trigger(),  # never: it folds only what would not fit, and what the user agreed to
             guard=(TurnShare(),),
             compactor=Summarize(keep=0.0, least_tokens=64, acknowledge=ACKNOWLEDGEMENT),
             consent_at=COMPACT_THRESHOLD,
@@ -166,11 +172,14 @@ def _ours() -> list[Policy]:
     Anthropic's cache prices, against no management (docs/policies.md says what each reaches).
     """
     guard = ShortenNew(share=0.06, of_result=0.10)
+    # From what loses least to what loses most. With a model the summary does the work, and the digest finds little
+    # left to fold; without one the digest takes its place. Both keep the same tail, so it does not matter which ran.
     reducers = (OldImages(), Dedupe(), ShortenOld(), Summarize(keep=0.3), Digest(keep=0.3, share=0.85))
     return [
         Policy(
             name="balanced",
             about="large results shortened on arrival; folds in batches, when the limit is reached (default)",
+            # A late trigger and a low landing make few folds, and each fold breaks the cached prefix once.
             trigger=Trigger(fraction=1.0),
             landing=0.75,
             guard=(guard,),
@@ -202,7 +211,7 @@ def _ours() -> list[Policy]:
             name="economical",
             about="folds when keeping has cost as much as folding would, at the provider's cache prices",
             trigger=Trigger(fraction=1.0),
-            landing=0.80,
+            landing=0.80,  # only at the limit: below it the rent decides, and it folds all but the tail
             guard=(ShortenNew(share=0.04, of_result=0.10),),
             reducers=reducers,
             economical=True,

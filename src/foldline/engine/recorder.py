@@ -80,6 +80,7 @@ class Recorder:
             self.system_and_tools.append_text(seq, clean.message)
             self.view.base_tokens = self.system_and_tools.tokens
             faults.append("system text among the messages; sent as the system text of the request")
+        # Pairing sees the message as it is sent: one that is hidden or empty answers no call.
         placed = self.pairing.place(seq, sent, self.view.reaches)
         faults += placed.faults
         tokens = message_tokens(placed.message, self.counter)
@@ -104,7 +105,7 @@ class Recorder:
 
     def fork(self, keep: int) -> None:
         """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
-        self._require_all_entries("a fork")
+        self._require_all_entries("a fork")  # before anything changes
         left = self.path_seqs[keep]
         self.system_and_tools.drop_from(left)
         self.view.base_tokens = self.system_and_tools.tokens
@@ -168,6 +169,7 @@ class Recorder:
         lost = [Unfold(number) for number in reversed(list(folds))]
         if lost:
             self._require_all_entries("taking back a fold")
+            # A later fold may cover one that goes, or stand only because of it: what no longer holds goes as well.
             held = self._rebuild(set(self.folds) - set(folds))
             lost += [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held | set(folds)]
             self._drop_folds(lost)
@@ -251,6 +253,7 @@ class Recorder:
         shown = {tile.fold.id for tile in view.tiles if tile.fold is not None}
         shown |= {form.id for tile in view.tiles for form in tile.forms.values()}
         shown |= {max((number for number, fold in self.folds.items() if fold.reducer in checkpoints), default=-1)}
+        # `explain`, `undo` and the figures look folds up by their numbers: those of what is shown have to stay.
         self.folds = {number: fold for number, fold in self.folds.items() if number in shown}
         self.originals.retain(view.entries)
         pairs = zip(self.path, self.path_seqs, strict=True)

@@ -85,6 +85,7 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
         return None
     if not believable(limit, engine.answered_tokens):
         return None  # the model has answered larger requests: the number is about this one alone
+    # A rate limit bounds a request without being the window: it is stored beside it, as `max_input_tokens`.
     if failure.kind == "request_too_large_for_rate" or failure.limit_of == "rate":
         engine.limits = replace(engine.limits, max_input_tokens=min(limit, engine.limits.max_input_tokens or limit))
         return limit
@@ -123,7 +124,7 @@ def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[
     # An error with both numbers says by how much our count is wrong: the same share is right whatever the tokenizer.
     if failure.limit and failure.requested and failure.requested > failure.limit and not failure.lower_bound:
         share = min(STEP, (1 - MARGIN) * failure.limit / failure.requested)
-    target = min(share * before, engine.limit_tokens)
+    target = min(share * before, engine.limit_tokens)  # in any case within what is known to be the limit
     policy = engine.policy
     with _refused(engine, failure):
         yield from engine.run(policy.overflow, Pressure.OVERFLOW, 0, False)
@@ -136,6 +137,7 @@ def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) ->
     del asking  # bytes are in images and documents, which no summary makes smaller
     size = engine.view.estimated_tokens
     with _refused(engine, failure):
+        # The newest image first stays: it is usually the one that the user has just sent.
         for keep in (1, 0):
             yield from engine.run((OldImages(keep=keep, bytes_only=True),), Pressure.OVERFLOW, 0, False)
             if engine.view.estimated_tokens < size:

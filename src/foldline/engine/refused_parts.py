@@ -136,6 +136,7 @@ def _left_out(
     named = [(each, path) for each, path in found if refused.place and _is_at(each, path, refused.place)]
     if not named and refused.place:
         named = [(each, path) for each, path in found if each.index == refused.place[0]]
+    # Without a place, the older ones go first: the newest is most likely what the user asks about.
     if named:
         found = named
     elif refused.most is not None and refused.why == "count" and len(found) > refused.most:
@@ -206,6 +207,7 @@ def _with_lines(parts: Sequence[Part], lines: dict[tuple[int, ...], str], before
 def _reasoning(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Leave out thinking whose signature was refused: of the named message, then all of it."""
     found = [each for each in shown if any(isinstance(part, Reasoning) for part in each.message.parts)]
+    # The place is believed once: after a second refusal all thinking goes, since other signatures may be bad too.
     before = any(fold.reducer == REFUSED_PART and fold.reason == _REASONING for fold in engine.recorder.folds.values())
     named = [each for each in found if refused.place and each.index == refused.place[0] and not before]
     named = named or [each for each in found if refused.item_id and not before and _holds(each, refused.item_id)]
@@ -293,6 +295,7 @@ def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> st
 def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Fold the history into a digest, which holds no calls, ids or roles that could be refused."""
     del shown, refused
+    # Signed as a refused part, the fold may cover what the provider itself has condensed or stored (`View.commit`).
     before = len(engine.recorder.changes)
     need = engine.need(Pressure.OVERFLOW, 0)
     reducers = (FallbackDigest(engine.policy.compactor, name=REFUSED_PART), DropGroups(keep_groups=0))
@@ -347,6 +350,7 @@ def _is_at(each: _Shown, path: tuple[int, ...], place: tuple[int, ...]) -> bool:
 
 
 def _holds(each: _Shown, item_id: str) -> bool:
+    # Where an id stands differs by the type of the item: a search of its JSON finds it wherever that is.
     return item_id in json.dumps(each.message.wire, default=str) if each.message.wire is not None else False
 
 

@@ -18,10 +18,10 @@ from foldline.view.pairing import arrange
 from foldline.view.request import RequestAdjuster
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, Unfold, Usage
 
-__all__ = ["Replay"]
+__all__ = ["LogReplay"]
 
 
-class Replay:
+class LogReplay:
     """Applies the events of a log to the engine of a new session.
 
     The log holds no requests. A reply implies one: all before it was sent. What the live session knew of its requests
@@ -30,12 +30,12 @@ class Replay:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        # Whether the last message belongs to a reply: of several items of one reply, the first implies the request.
         self._in_reply = False
-        """Whether the last message belongs to a reply: of several items of one reply, the first implies the request."""
+        # Whether the request that the next reply answers has been counted for the rent.
         self._counted = False
-        """Whether the request that the next reply answers has been counted for the rent."""
+        # Whether a fold came since the last request. The request that it was made for pays no rent.
         self._folded = False
-        """Whether a fold came since the last request. The request that it was made for pays no rent."""
 
     def run(self, events: Iterable[Event]) -> None:
         """Apply a whole log, and make sure that it leads to a valid request. O(log).
@@ -132,6 +132,7 @@ class Replay:
 
     def _violation(self) -> str:
         """The first rule that the next request would break; "" if it breaks none."""
+        # Judged as a first request would be sent: a log says nothing of roles that a server wanted in turn.
         dialect = self._engine.codec.dialect
         sent, *_ = RequestAdjuster(dialect).adjust(self._engine.view.shown(), 0, None, None)
         found = violations(sent, dialect) if sent else []
@@ -140,6 +141,7 @@ class Replay:
 
 def _fault(codec: Codec, fold: Fold) -> str:
     """Why the messages that a fold shows cannot be sent; "" if they can."""
+    # Written and read again: what a codec would repair on the way in must not be sent unrepaired.
     block = []
     for message in fold.shown:
         try:
