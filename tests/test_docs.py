@@ -13,8 +13,8 @@ import click
 import pytest
 
 from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
-from foldline.agent.settings.block_reader import checked_file, settings_schema
-from foldline.agent.settings.layers import faults_together, merged
+from foldline.agent.settings.layers import checked_file, faults_together, merged
+from foldline.agent.settings.model import settings_schema
 from foldline.agent.settings.yaml_lines import read_yaml
 from foldline.cli.main import cli
 from foldline.engine.policy import RUNGS

@@ -11,8 +11,7 @@ import pytest
 from tests.joints import unjoined
 
 from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
-from foldline.agent.settings.block_reader import checked_file
-from foldline.agent.settings.layers import validated
+from foldline.agent.settings.layers import checked_file, validated
 from foldline.agent.settings.model import SessionSettings
 from foldline.agent.settings.yaml_lines import YamlDocument
 from foldline.engine.presets import layered

@@ -1,12 +1,25 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from foldline import Context
-from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings, SessionSettings, ToolSettings
+from foldline.agent.settings.layers import checked_file
+from foldline.agent.settings.model import (
+    AgentSettings,
+    McpSettings,
+    ModelSettings,
+    SessionSettings,
+    ToolSettings,
+    settings_schema,
+)
 from foldline.agent.settings.policies import POLICY_SETTINGS, PolicySettings, policy_names
+from foldline.agent.settings.yaml_lines import YamlDocument
+from foldline.agent.tools.schema import faults
 from foldline.engine.presets import POLICIES
 from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
@@ -162,3 +175,57 @@ def test_the_window_of_a_model_is_set_or_goes_with_its_name() -> None:
     assert ModelSettings(max_input_tokens=5).limit_tokens == 5
     assert ModelSettings(name="claude-sonnet-4-20250514").limit_tokens == 200_000
     assert ModelSettings().limit_tokens == 128_000
+
+
+FILE = {
+    "defaults": {"policy": "cost", "model": {"name": "m", "max_input_tokens": 9_000, "extra": {"temperature": 0.2}}},
+    "agents": {"main": {"summariser": "off", "session": {"context": {"tool_result_limits": {"bash": 5}}}}},
+    "profiles": {"cheap": {"mcp": {"a": {"url": "https://a.example", "allow": True}}}},
+    "compact_threshold": 0.5,
+    "other": {"schedule": {"a": {"cron": "* * * * *", "prompt": "Go", "deliver": [{"file": "x"}], "max_late": "12h"}}},
+}
+
+
+def test_the_schema_takes_what_the_file_reader_takes() -> None:
+    assert checked_file(YamlDocument(FILE, {}), file="agents.yaml").faults == ()
+    assert faults(settings_schema(), FILE) == ()
+
+
+@pytest.mark.parametrize(
+    ("agent", "place"),
+    [
+        ({"polcy": "cost"}, "defaults.polcy"),
+        ({"compact_threshold": 7}, "defaults.compact_threshold"),
+        ({"policy": {"messages": 1}}, "defaults.policy"),
+        ({"session": {"max_tool_iterations": 0}}, "defaults.session"),
+        ({"schedule": {"a": {"prompt": "Go"}}}, "defaults.schedule.a"),
+        ({"tools": {"max_result_tokens": {"bash": "many"}}}, "defaults.tools.max_result_tokens.bash"),
+    ],
+)
+def test_the_schema_refuses_what_the_file_reader_refuses(agent: dict[str, Any], place: str) -> None:
+    [fault] = faults(settings_schema(), {"defaults": agent})
+    assert fault.startswith(f"{place}: ")
+
+
+def test_every_field_has_a_meaning() -> None:
+    blocks = settings_schema()["$defs"]
+    fields = {(block, name): field for block in blocks for name, field in blocks[block].get("properties", {}).items()}
+    assert len(fields) > 80
+    assert [where for where, field in fields.items() if not field.get("description")] == []
+
+
+def test_settings_that_are_copied_with_changes_are_checked_again() -> None:
+    settings = AgentSettings(tools=ToolSettings(allow=frozenset({"write_file"})))
+    changed = replace(settings, tools=replace(settings.tools, off=frozenset({"recall"})))
+    assert changed.tools == ToolSettings(allow=frozenset({"write_file"}), off=frozenset({"recall"}))
+    with pytest.raises(InvalidInput, match=r"^keep_calls: must be from 1 to"):
+        replace(settings, keep_calls=0)
+    with pytest.raises(InvalidInput, match=r"^sumariser: is not a setting"):
+        AgentSettings(sumariser=None)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("module", ["foldline", "foldline.cli.main", "foldline.engine.context"])
+def test_pydantic_is_loaded_only_for_settings(module: str) -> None:
+    code = f"import sys, {module}; print('pydantic' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

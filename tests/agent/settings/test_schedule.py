@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.agent.settings.test_block_reader import only
+from tests.agent.settings.test_layers import only
 
 from foldline.agent.settings.effective import effective_settings
 from foldline.agent.settings.file import check_file, load_settings, missing_variables

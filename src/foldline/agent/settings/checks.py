@@ -53,6 +53,7 @@ __all__ = [
     "looks_secret",
     "number",
     "one_of",
+    "secret_path",
     "settings_block",
     "shown",
     "url",
@@ -84,6 +85,7 @@ WHOLE: Final = "whole"
 """The context of a validation of all layers. Without a context the values come from code."""
 
 T = TypeVar("T")
+FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class _Nothing:
@@ -141,6 +143,20 @@ def holds_secret(value: Json, name: str = "") -> bool:
     if isinstance(value, Mapping):
         return any(holds_secret(inner, str(key)) for key, inner in value.items())
     return isinstance(value, list) and any(map(holds_secret, value))
+
+
+def secret_path(value: Json, name: str) -> FieldPath | None:
+    """Return where inside a value something looks like a key, () for the value itself. None if nothing does."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, Mapping) and (inside := secret_path(item, name)) is not None:
+                return (index, *inside)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if (inside := secret_path(item, str(key))) is not None:
+                return (str(key), *inside)
+        return None
+    return () if holds_secret(value, name) else None
 
 
 def shown(value: Json) -> str:
@@ -311,9 +327,6 @@ def settings_block(cls: type[T]) -> type[T]:
 
     made.__init__ = __init__  # type: ignore[assignment]
     return made  # type: ignore[return-value]
-
-
-FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 def dotted(path: FieldPath, start: str = "") -> str:

@@ -14,9 +14,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.settings.block_reader import FileSettings, checked_file
 from foldline.agent.settings.checks import variables
-from foldline.agent.settings.layers import LocatedValue, Tree, faults_together, flat, merged, validated
+from foldline.agent.settings.layers import (
+    FileSettings,
+    LocatedValue,
+    Tree,
+    checked_file,
+    faults_together,
+    flat,
+    merged,
+    validated,
+)
 from foldline.agent.settings.model import AgentBlock, AgentSettings
 from foldline.agent.settings.policies import implied_policy
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, delivery_variables

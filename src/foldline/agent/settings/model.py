@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import cache
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, ValidationInfo, model_validator
-from pydantic_core import CoreSchema, core_schema
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, model_validator
 
 from foldline.agent.settings.checks import (
+    NAME,
     PARTIAL,
     Check,
     EnvValue,
@@ -37,7 +38,7 @@ from foldline.agent.settings.checks import (
     whole,
     with_variables,
 )
-from foldline.agent.settings.policies import PolicySettings, implied_policy
+from foldline.agent.settings.policies import AsContext, PolicySettings, implied_policy
 from foldline.agent.settings.schedule import ScheduleSettings
 from foldline.codecs import DIALECTS
 from foldline.engine.policy import Policy
@@ -47,6 +48,7 @@ from foldline.messages import Json
 from foldline.reducers.truncate import ResultLimit
 
 __all__ = [
+    "BLOCK",
     "KEEP_CALLS",
     "OFF",
     "AgentBlock",
@@ -57,6 +59,10 @@ __all__ = [
     "SubagentSettings",
     "TelegramSettings",
     "ToolSettings",
+    "block_schema",
+    "field_schema",
+    "schema_definition",
+    "settings_schema",
 ]
 
 OFF: Final = "off"
@@ -102,54 +108,6 @@ class ModelSettings:
         return effective_limit(self.max_input_tokens, self.name)
 
 
-_CONTEXT: Final = ContextSettings()  # its defaults are those of the block
-
-
-@settings_block
-class ContextBlock:
-    """The `session.context` block as a file has it, for the policy `layered`."""
-
-    max_history_tokens: Annotated[int, whole(0, None)] = Field(
-        default=_CONTEXT.max_history_tokens,
-        description="Cap of the conversation's history at the start of a turn; 0: no cap.",
-    )
-    max_tool_result_tokens: Annotated[int, whole(1, None)] = Field(
-        default=_CONTEXT.max_tool_result_tokens, description="Cap of one tool result."
-    )
-    tool_result_truncation: Literal["head", "tail", "both"] = Field(
-        default="head", description="What stays of a longer one."
-    )
-    tool_result_keep_first: Annotated[int, whole(0, None)] = Field(
-        default=_CONTEXT.tool_result_keep_first, description="First results that are never masked."
-    )
-    tool_result_keep_last: Annotated[int, whole(0, None)] = Field(
-        default=_CONTEXT.tool_result_keep_last, description="Last results that are not masked yet; both 0: no masking."
-    )
-    tool_result_limits: Mapping[Name, Annotated[int, whole(1)]] = Field(
-        default_factory=dict, description="Other caps by tool, in tokens: {bash: 2000}; they hold under every policy."
-    )
-    summarize_omitted: Flag = Field(
-        default=_CONTEXT.summarize_omitted, description="A model sums up what leaves the history, where there is one."
-    )
-
-    def context(self) -> ContextSettings:
-        """The same as the core has it, which knows no file and no pydantic."""
-        return ContextSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
-
-
-class _AsContext:
-    """ContextSettings for pydantic: by the block in a file, as it is in code."""
-
-    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        del source
-        block = core_schema.no_info_after_validator_function(
-            ContextBlock.context, handler.generate_schema(ContextBlock)
-        )
-        return core_schema.no_info_wrap_validator_function(
-            lambda value, inner: value if isinstance(value, ContextSettings) else inner(value), block
-        )
-
-
 @settings_block
 class SessionSettings:
     """The `session` block."""
@@ -160,7 +118,7 @@ class SessionSettings:
     max_tool_iterations: Annotated[int, whole(1, None)] = Field(
         default=25, description="Most rounds of tool calls in one turn; 50 where there is no session block at all."
     )
-    context: Annotated[ContextSettings, _AsContext()] = Field(
+    context: Annotated[ContextSettings, AsContext()] = Field(
         default_factory=ContextSettings, description="What the policy layered keeps to."
     )
 
@@ -345,3 +303,57 @@ class AgentSettings(_AgentFields):
             return made
         guard = ResultLimit(sys.maxsize, context.tool_result_truncation, limits, "tool_limit")
         return replace(made, guard=(guard, *made.guard))
+
+
+BLOCK: Final = TypeAdapter(AgentBlock)
+
+
+@cache
+def settings_schema() -> dict[str, Json]:
+    """The JSON schema of a settings file, for editors and for other checkers."""
+    block = BLOCK.json_schema(ref_template="#/$defs/{model}")
+    definitions = {**block.pop("$defs"), "Agent": block}
+    properties = block["properties"]
+    for name in ("model", "summariser", "policy"):  # a word stands for the block's name
+        described = {"description": properties[name]["description"]}
+        properties[name] = described | {"anyOf": [*_forms(properties[name]), {"type": "string"}]}
+    agent: Json = {"$ref": "#/$defs/Agent"}
+    named: Json = {"type": "object", "additionalProperties": agent, "propertyNames": {"pattern": f"^{NAME.pattern}$"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of agents",
+        "type": "object",
+        "properties": {"defaults": agent, "agents": named, "profiles": named} | properties,
+        "additionalProperties": agent,
+        "$defs": definitions,
+    }
+
+
+def _forms(schema: Json) -> list[Json]:
+    found: list[Json] = schema.get("anyOf", [schema])
+    return found
+
+
+def schema_definition(name: str) -> Mapping[str, Json]:
+    """Return the JSON schema of one block by the name of its class."""
+    found: Mapping[str, Json] = settings_schema()["$defs"][name]
+    return found
+
+
+def block_schema(schema: Json) -> Mapping[str, Json] | None:
+    """The schema of a block of fields, found behind references and alternatives; None for a single value."""
+    for form in _forms(schema):
+        target = schema_definition(form["$ref"].rpartition("/")[2]) if "$ref" in form else form
+        if target.get("type") == "object":
+            return target
+    return None
+
+
+def field_schema(block: Mapping[str, Json], name: str) -> Json:
+    """The schema of one field of a block; {} for one that may be anything. None where there is no such field."""
+    if "properties" in block:
+        return block["properties"].get(name)
+    for named in block.get("patternProperties", {}).values():  # pydantic checks the names themselves
+        return named
+    others = block.get("additionalProperties", {})
+    return others if isinstance(others, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The policy of an agent as a file has it: which settings each one takes, and the policy that comes of them."""
+"""The policy of an agent as a file has it, with the settings that each policy takes; and the context of `layered`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, GetCoreSchemaHandler, ValidationInfo, model_validator
+from pydantic_core import CoreSchema, core_schema
 
-from foldline.agent.settings.checks import PARTIAL, Flag, Share, one_of, settings_block, whole
+from foldline.agent.settings.checks import PARTIAL, Flag, Name, Share, one_of, settings_block, whole
 from foldline.engine.policy import Policy
 from foldline.engine.presets import POLICIES, VARIANTS, autopilot, checkpoint, confirm, layered, policy, sliding
 from foldline.engine.settings import CheckpointSettings, ContextSettings
@@ -18,7 +19,7 @@ from foldline.messages import Json
 from foldline.reducers.truncate import OutputLimits
 from foldline.view.budget import Trigger
 
-__all__ = ["POLICY_SETTINGS", "PolicySettings", "implied_policy", "policy_names"]
+__all__ = ["POLICY_SETTINGS", "AsContext", "PolicySettings", "implied_policy", "policy_names"]
 
 
 def policy_names() -> tuple[str, ...]:
@@ -181,3 +182,51 @@ def _ours(made: Policy, given: Mapping[str, Any]) -> Policy:
     if "keep" in given:
         made = made.keeping(given["keep"])
     return made.arriving(given.get("arrival_share"), given.get("arrival_of_result"))
+
+
+_CONTEXT: Final = ContextSettings()  # its defaults are those of the block
+
+
+@settings_block
+class ContextBlock:
+    """The `session.context` block as a file has it, for the policy `layered`."""
+
+    max_history_tokens: Annotated[int, whole(0, None)] = Field(
+        default=_CONTEXT.max_history_tokens,
+        description="Cap of the conversation's history at the start of a turn; 0: no cap.",
+    )
+    max_tool_result_tokens: Annotated[int, whole(1, None)] = Field(
+        default=_CONTEXT.max_tool_result_tokens, description="Cap of one tool result."
+    )
+    tool_result_truncation: Literal["head", "tail", "both"] = Field(
+        default="head", description="What stays of a longer one."
+    )
+    tool_result_keep_first: Annotated[int, whole(0, None)] = Field(
+        default=_CONTEXT.tool_result_keep_first, description="First results that are never masked."
+    )
+    tool_result_keep_last: Annotated[int, whole(0, None)] = Field(
+        default=_CONTEXT.tool_result_keep_last, description="Last results that are not masked yet; both 0: no masking."
+    )
+    tool_result_limits: Mapping[Name, Annotated[int, whole(1)]] = Field(
+        default_factory=dict, description="Other caps by tool, in tokens: {bash: 2000}; they hold under every policy."
+    )
+    summarize_omitted: Flag = Field(
+        default=_CONTEXT.summarize_omitted, description="A model sums up what leaves the history, where there is one."
+    )
+
+    def context(self) -> ContextSettings:
+        """The same as the core has it, which knows no file and no pydantic."""
+        return ContextSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
+
+
+class AsContext:
+    """ContextSettings for pydantic: by the block in a file, as it is in code."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source
+        block = core_schema.no_info_after_validator_function(
+            ContextBlock.context, handler.generate_schema(ContextBlock)
+        )
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, inner: value if isinstance(value, ContextSettings) else inner(value), block
+        )

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.settings.block_reader import FileSettings
 from foldline.agent.settings.checks import variables
-from foldline.agent.settings.layers import LocatedValue, Tree, flat
+from foldline.agent.settings.layers import FileSettings, LocatedValue, Tree, flat
 from foldline.agent.settings.schedule import delivery_variables
 from foldline.messages import Json
 from foldline.store.files import read_json, update_json
