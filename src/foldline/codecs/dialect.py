@@ -91,7 +91,8 @@ class Dialect:
     string. `signs_calls`: a call that another model made wants something for its signature. `alternates`: some servers
     want roles in turn (`foldline.codecs.roles`). `cache_markers`: a cache is asked for by markers in the request.
     `cache_rule` prices the cache of a model that the catalogue does not know. `card_window` are the fields of a model's
-    card that name its window. `key_header` carries the key, behind a prefix. `tool` writes a schema of a tool. `signed`
+    card that name its window. `version` stands before
+    its paths. `key_header` carries the key, behind a prefix. `tool` writes a schema of a tool. `signed`
     completes signatures (`foldline.codecs.gemini_parts`).
     """
 
@@ -108,6 +109,7 @@ class Dialect:
     tool: Callable[[str, str, Json], dict[str, Json]]
     key_header: tuple[str, str] = ("authorization", "Bearer ")
     cache_rule: str = "openai"
+    version: str = "v1"
     card_window: tuple[str, ...] = ()
     maker: Literal["openai", "anthropic", "gemini"] = "openai"
     free_text_calls: bool = True
@@ -191,9 +193,9 @@ ROWS: Final[Mapping[str, Dialect]] = {
                 _path("/messages"),
                 _path("/messages/count_tokens", counting=True),
                 # Vertex AI, "Claude models": the model stands in the path, the body is that of Messages.
+                _path(r"/publishers/anthropic/models/count-tokens:rawPredict", counting=True),
                 _path(r"/publishers/anthropic/models/[^/:]+:rawPredict"),
                 _path(r"/publishers/anthropic/models/[^/:]+:streamRawPredict", streamed=True),
-                _path(r"/publishers/anthropic/models/count-tokens:rawPredict", counting=True),
                 # Bedrock, "InvokeModel", "InvokeModelWithResponseStream": the same body, for Claude models.
                 _path(r"/model/[^/]*(?:anthropic|claude)[^/]*/invoke"),
                 _path(r"/model/[^/]*(?:anthropic|claude)[^/]*/invoke-with-response-stream", streamed=True, binary=True),
@@ -237,6 +239,7 @@ ROWS: Final[Mapping[str, Dialect]] = {
             key_header=("x-goog-api-key", ""),
             cache_rule="gemini",
             card_window=("inputTokenLimit",),
+            version="v1beta",
             maker="gemini",
             free_text_calls=False,
             failed_results=True,

@@ -11,7 +11,7 @@ from typing import Final
 from foldline.codecs.caps import MARKERS
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
-from foldline.doors.proxy.dialects import model_at
+from foldline.doors.proxy.dialects import is_streamed_at, model_at
 from foldline.doors.proxy.headers import ENCODING, Headers, encoding
 from foldline.errors import InvalidInput
 
@@ -151,7 +151,7 @@ async def read_client_request(
     Raises InvalidInput, and TooLarge for one that inflates to more than `max_bytes`.
     """
     plain = await inflate(raw, encoding(headers), max_bytes)
-    body = read_body(FORMS[dialect], plain, addressed=model_at(path))
+    body = read_body(FORMS[dialect], plain, addressed=model_at(path), streamed=is_streamed_at(path))
     # With a part of the conversation at the provider, nobody here knows how many markers the whole has.
     mended = with_valid_markers(body) if mend_markers and not body.elsewhere else None
     if mended is None:

@@ -23,6 +23,7 @@ from time import time
 from typing import Any, Final
 from uuid import uuid4
 
+from foldline.codecs import dialect_named
 from foldline.conversations.request_body import RequestBody
 from foldline.errors import DoesNotFit
 from foldline.failures import Failure, classify
@@ -32,17 +33,8 @@ __all__ = ["ErrorResponse", "does_not_fit", "error_response", "overflow", "still
 
 _MAX_DETAIL_CHARS: Final = 1_000
 
+
 # Anthropic's API reference, "Errors". Other statuses are an `api_error` from 500 on, an `invalid_request_error` below.
-_ANTHROPIC_TYPES: Final = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
     """A complete error response."""
@@ -66,7 +58,7 @@ def overflow(
     if detail:
         fuller = _overflow_error(dialect, tokens, limit, f" ({_short(detail)})")
         error = fuller if _classification(fuller) == _classification(plain) else plain
-    if streamed and dialect == "openai-responses":
+    if streamed and dialect_named(dialect).stream.shape == "response":
         return _failed_stream(error["error"], model)
     return _json_response(400, error)
 
@@ -81,33 +73,11 @@ def error_response(
 ) -> ErrorResponse:
     """Any other error, in the dialect's form, with further `headers`."""
     text = f"foldline: {_short(message)}"
-    if dialect == "anthropic":
-        kind = _ANTHROPIC_TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
-        return _json_response(status, _anthropic(kind, text), headers)
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return _json_response(status, _openai(kind, text, code or _CODES.get(status), None), headers)
-
-
-_CODES: Final = {
-    401: "invalid_api_key",
-    403: "forbidden",
-    413: "request_too_large",
-    429: "rate_limit_exceeded",
-    502: "upstream_unreachable",
-    504: "upstream_timeout",
-}
+    return _json_response(status, dialect_named(dialect or "openai-chat").errors.refused(status, text, code), headers)
 
 
 def _overflow_error(dialect: str, tokens: int, limit: int, suffix: str) -> dict[str, Any]:
-    if dialect == "anthropic":
-        return _anthropic("invalid_request_error", f"prompt is too long: {tokens} tokens > {limit} maximum{suffix}")
-    responses = dialect == "openai-responses"
-    lead = "Your input exceeds the context window of this model. " if responses else ""
-    message = (
-        f"{lead}This model's maximum context length is {limit} tokens. However, your messages resulted in {tokens} "
-        f"tokens. Please reduce the length of the messages.{suffix}"
-    )
-    return _openai("invalid_request_error", message, "context_length_exceeded", "input" if responses else "messages")
+    return dialect_named(dialect or "openai-chat").errors.overflow(tokens, limit, suffix)
 
 
 def _classification(error: Mapping[str, Json]) -> tuple[object, ...]:
@@ -172,14 +142,6 @@ def _failed_stream(error: Mapping[str, Json], model: str) -> ErrorResponse:
         for number, event in enumerate(events)
     )
     return _response(200, b"text/event-stream; charset=utf-8", "".join(frames).encode())
-
-
-def _anthropic(kind: str, message: str) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": kind, "message": message}}
-
-
-def _openai(kind: str, message: str, code: str | None, param: str | None) -> dict[str, Any]:
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def _json_response(

@@ -23,9 +23,10 @@ from foldline.conversations.request_body import RequestBody
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy import error_responses as errors
 from foldline.doors.proxy.bodies import TooLarge, decoded, read_client_request
-from foldline.doors.proxy.headers import ENCODING, Headers, client_of, encoding, evidence, media_type, session_name
+from foldline.doors.proxy.headers import ENCODING, Headers, client_of, encoding, evidence, session_name
 from foldline.doors.proxy.response_watch import ResponseWatch, buffer_until
 from foldline.doors.proxy.served_request import ExchangeRecord, Listener, Mode, Outcome, report_headers
+from foldline.doors.proxy.stream_events import stream_form
 from foldline.doors.proxy.summaries import RequestSummariser, SummaryClient
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
 from foldline.doors.proxy.windows import ModelWindow, ModelWindows
@@ -270,11 +271,10 @@ class ProxyExchange:
         if response.status >= 400:
             await buffer_until(held, chunks, _MAX_ERROR_BYTES, lambda chunk: False)
             return held, decoded(b"".join(held), encoding(response.headers))
-        kind = media_type(response.headers)
         wanted = self.body is not None and self.body.streamed
-        # Some servers stream with another media type, or with none.
-        self.record.streamed = streamed = kind == "text/event-stream" or (wanted and kind != "application/json")
-        self.watch = watch = ResponseWatch(self.dialect, streamed=streamed, encoding=encoding(response.headers))
+        streamed, coding = stream_form(self.dialect, response.headers, wanted)
+        self.record.streamed = streamed
+        self.watch = watch = ResponseWatch(self.dialect, streamed=streamed, encoding=coding)
 
         def enough(chunk: bytes) -> bool:
             watch.feed(chunk)

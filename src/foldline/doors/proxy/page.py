@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from foldline.codecs import DIALECTS
 from foldline.doors.http.guard import SAFE_HEADERS
 from foldline.doors.http.responses import Asset, asset_response, assets, json_response
 from foldline.doors.proxy.served_request import Outcome, ServedRequest, is_answered
@@ -24,7 +25,7 @@ __all__ = ["FREE_PATHS", "LabelValues", "ProxyMetrics", "routes"]
 _OWN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _FIRST_BYTE_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
-_DIALECTS: Final = frozenset({"openai-chat", "openai-responses", "anthropic"})
+_DIALECTS: Final = frozenset(DIALECTS)
 _FAILURES: Final = frozenset(get_args(Kind))
 _OUTCOMES: Final = frozenset(get_args(Outcome))
 

@@ -12,8 +12,9 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
+from foldline.codecs import dialect_named
 from foldline.doors.proxy.bodies import Inflater, decoded, readable
-from foldline.doors.proxy.stream_events import MAY_REPORT, find_usage, parse_object, shows_nothing
+from foldline.doors.proxy.stream_events import find_usage, parse_object, shows_nothing
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.assembly import reported
@@ -44,11 +45,6 @@ _NAME: Final = re.compile(rb"(?:^|[\r\n])event: ?([\w.\-]+)")
 _TYPE: Final = re.compile(rb'"type"\s*:\s*"([\w.\-]+)"')
 _ERROR_FIRST: Final = re.compile(rb'(?:^|[\r\n])(?:error: ?|data: ?\{\s*"error")')
 
-# Events of Responses. Source: OpenAI API reference, "Streaming events"; `response.error` and `.done`: gateways.
-_OPENINGS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
-_ENDS: Final = frozenset({"response.completed", "response.incomplete", "response.failed", "response.done"})
-_ERRORS: Final = frozenset({"error", "response.error"})
-
 _NOT_SHOWN: Final = frozenset({"role", "name", "id"})
 
 
@@ -63,8 +59,10 @@ class ResponseWatch:
     """
 
     def __init__(self, dialect: str, *, streamed: bool, encoding: str = "") -> None:
-        self._dialect, self._streamed = dialect, streamed
-        self._may_report = MAY_REPORT[dialect]
+        self._streamed = streamed
+        self._words = dialect_named(dialect).stream
+        self._may_report = self._words.says
+        self._is_array = False  # a stream of Gemini without alt=sse: one array that grows
         self._inflate = None if encoding in ("", "identity") or not readable(encoding) else Inflater(encoding)
         self._blind = not readable(encoding)
         self._first = True
@@ -115,6 +113,8 @@ class ResponseWatch:
             return
         if not self._streamed:
             self._rest += data
+            if self._is_array and b'"candidates"' in data:
+                self._begin()
             if len(self._rest) > _MAX_WHOLE_BYTES:
                 self._give_up()
             return
@@ -129,6 +129,7 @@ class ResponseWatch:
         data = data.lstrip()
         if data:
             self._first = False
+            self._is_array = self._words.shape == "candidates" and data[:1] == b"["
             self._streamed = self._streamed and data[0] not in b"{["
         return data
 
@@ -181,8 +182,10 @@ class ResponseWatch:
                 self._end()
                 continue
             value = parse_object(data)
-            if value is not None and self._dialect == "openai-chat":
+            if value is not None and self._words.shape == "choices":
                 self._inspect_chat(value, data, found.name)
+            elif value is not None and self._words.shape == "candidates":
+                self._inspect_candidates(value, data)
             elif value is not None:
                 self._inspect_named(value, data, found.name)
             elif found.name == "error":
@@ -194,8 +197,8 @@ class ResponseWatch:
         """Inspect the beginning and end of a long event; False if it must be parsed, and can be."""
         head, tail = event[:_HEAD_BYTES], event[-_TAIL_BYTES:]
         named = _NAME.search(head) or _TYPE.search(head)
-        kind = named[1].decode() if named is not None and self._dialect == "openai-responses" else ""
-        if kind in _OPENINGS:
+        kind = named[1].decode() if named is not None and self._words.shape == "response" else ""
+        if kind in self._words.openings:
             return True
         if kind == "response.completed" and (usage := find_usage(tail)) is not None:
             self._report(usage)
@@ -204,9 +207,9 @@ class ResponseWatch:
             return True
         if not too_long:
             return False
-        if kind in _ERRORS or kind == "response.failed" or _ERROR_FIRST.search(head):
+        if kind in self._words.errors or kind == "response.failed" or _ERROR_FIRST.search(head):
             self._fail((head + b" " + tail).decode("utf-8", "replace"))
-        elif kind in _ENDS:
+        elif kind in self._words.ends:
             self._report(find_usage(tail))
             self._end()
         else:
@@ -249,14 +252,14 @@ class ResponseWatch:
         given = value.get("type")
         kind = given if isinstance(given, str) and given else name
         self._report(value.get("usage"))
-        if kind in _ERRORS or name == "error" or (value.get("error") and "type" not in value):
+        if kind in self._words.errors or name == "error" or (value.get("error") and "type" not in value):
             self._fail(data)
-        elif self._dialect == "anthropic":
+        elif self._words.shape == "message":
             self._inspect_anthropic(kind, value)
-        elif kind in _ENDS:
+        elif kind in self._words.ends:
             response = value.get("response")
             self._inspect_response(response if isinstance(response, Mapping) else {}, data, kind)
-        elif kind not in _OPENINGS and not shows_nothing(kind, value):
+        elif kind not in self._words.openings and not shows_nothing(kind, value):
             self._begin()
 
     def _inspect_anthropic(self, kind: str, value: Mapping[str, Any]) -> None:
@@ -288,20 +291,56 @@ class ResponseWatch:
             self._fail(data)
         self._end()
 
+    def _inspect_candidates(self, value: Mapping[str, Any], data: str) -> None:
+        """Inspect an event of Gemini, which is a whole response. Source: API reference, "Generating content"."""
+        self._report(value.get(self._words.usage))
+        candidates = value.get("candidates")
+        for candidate in candidates if isinstance(candidates, list) else ():
+            if not isinstance(candidate, Mapping):
+                continue
+            content = candidate.get("content")
+            if isinstance(content, Mapping) and content.get("parts"):
+                self._begin()
+            if candidate.get("finishReason"):
+                self._stop(candidate, "finishReason")
+                self._end()
+        feedback = value.get("promptFeedback")
+        if isinstance(feedback, Mapping) and feedback.get("blockReason"):
+            self._stop(feedback, "blockReason")
+            self._end()
+        if value.get("error"):
+            self._fail(data)
+
+    def _inspect_array(self, text: str) -> None:
+        """Inspect a stream that came as one array: its items are the events."""
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            self._begin()
+            return
+        for value in values if isinstance(values, list) else ():
+            if isinstance(value, dict):
+                self._inspect_candidates(value, json.dumps(value))
+
     def _inspect_whole(self, body: bytes) -> None:
         text = body.decode("utf-8", "replace")
+        if self._is_array:
+            self._inspect_array(text)
+            return
         value = parse_object(text)
         if value is None:
             self._begin()
             return
-        self._report(value.get("usage"))
-        shown = any(value.get(part) for part in ("choices", "output", "content"))
+        self._report(value.get(self._words.usage))
+        shown = any(value.get(part) for part in self._words.shown)
         if not shown and (value.get("error") or "error" in (value.get("type"), value.get("object"))):
             self._fail(text)
-        elif self._dialect == "openai-chat":
+        elif self._words.shape == "choices":
             self._inspect_chat(value, text, "")
-        elif self._dialect == "openai-responses":
+        elif self._words.shape == "response":
             self._inspect_response(value, text, "")
+        elif self._words.shape == "candidates":
+            self._inspect_candidates(value, text)
         else:
             self._stop(value, "stop_reason")
         self._end()

@@ -4,42 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
+from foldline.codecs import dialect_named
+from foldline.doors.proxy.headers import Headers, encoding, media_type
 from foldline.messages import Json
 
-__all__ = ["MAY_REPORT", "find_usage", "parse_object", "shows_nothing"]
+__all__ = ["find_usage", "parse_object", "shows_nothing", "stream_form"]
 
 _USAGE: Final = re.compile(r'"usage"\s*:\s*')
-
-
-def _chat_says(data: bytes) -> bool:
-    if b"error" in data or b"[DONE]" in data:
-        return True
-    # Some servers put both into every chunk, mostly as null.
-    found = data.count(b'"finish_reason"')
-    if found != data.count(b'"finish_reason":null') and found != data.count(b'"finish_reason": null'):
-        return True
-    found = data.count(b'"usage"')
-    return found > 0 and found != data.count(b'"usage":null') and found != data.count(b'"usage": null')
-
-
-def _anthropic_says(data: bytes) -> bool:
-    return b"error" in data or b"message_" in data or b'"usage"' in data
-
-
-def _responses_says(data: bytes) -> bool:
-    return b"error" in data or b'"response"' in data or b".completed" in data or b".done" in data
-
-
-MAY_REPORT: Final[Mapping[str, Callable[[bytes], bool]]] = {
-    "openai-chat": _chat_says,
-    "anthropic": _anthropic_says,
-    "openai-responses": _responses_says,
-}
-"""By dialect: whether bytes may hold an event other than a piece of content. It searches for words that all others
-hold: in a text of the model every quotation mark has a backslash, so a quoted name is the name of a field."""
 
 
 def shows_nothing(kind: str, value: Mapping[str, Any]) -> bool:
@@ -80,3 +54,16 @@ def parse_object(text: str) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+_FRAMES: Final = "application/vnd.amazon.eventstream"
+
+
+def stream_form(dialect: str, headers: Headers, wanted: bool) -> tuple[bool, str]:
+    """Whether a response is a stream, as its client `wanted`, and its coding ("frames" for what is unread)."""
+    kind = media_type(headers)
+    # Frames of Bedrock are a stream that passes unread, as one in an unknown coding does.
+    coding = "frames" if kind == _FRAMES else encoding(headers)
+    # Some servers stream with another media type, or with none; Gemini streams JSON as an array that grows.
+    grows = dialect_named(dialect).stream.shape == "candidates"
+    return kind == "text/event-stream" or (wanted and (grows or kind != "application/json")), coding

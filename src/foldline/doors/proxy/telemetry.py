@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from foldline.codecs import dialect_named
 from foldline.doors.proxy.served_request import ServedRequest, counts_tokens
 from foldline.errors import InvalidInput, MissingExtra
 
@@ -287,12 +288,15 @@ def _server(upstream: str) -> dict[str, Any]:
     return {"server.address": parts.hostname, "server.port": parts.port or (80 if parts.scheme == "http" else 443)}
 
 
+_MAKERS: Final = {"openai": "openai", "anthropic": "anthropic", "gemini": "gcp.gemini"}
+
+
 def _provider(host: str, dialect: str) -> str:
     """The provider by its host. Of an unknown host, only the dialect is known."""
     for end, name in _PROVIDERS.items():
         if host == end or host.endswith(f".{end}"):
             return name
-    return "anthropic" if dialect == "anthropic" else "openai"
+    return _MAKERS[dialect_named(dialect).maker]
 
 
 def _nanoseconds(served: ServedRequest) -> int:

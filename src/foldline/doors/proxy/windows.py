@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from foldline.catalog.models import lookup
+from foldline.codecs import dialect_named
 from foldline.conversations.planning import LimitStore
 from foldline.doors.proxy.headers import is_credential
 from foldline.errors import InvalidInput
@@ -184,19 +185,25 @@ class ModelWindows:
 def endpoint_of(base_url: str, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Endpoint:
     """The upstream as a client with these headers reaches it. Raises InvalidInput."""
     given, api_key = key_headers(headers), ""
-    if dialect == "anthropic":
-        api_key = given.pop("x-api-key", "")
+    name, prefix = dialect_named(dialect).key_header
+    if not prefix:
+        api_key = given.pop(name, "")
     elif given.get("authorization", "").startswith(_BEARER):
         api_key = given.pop("authorization").removeprefix(_BEARER)
     return Endpoint(
-        name="upstream", dialect=dialect, base_url=versioned(base_url), model=model, api_key=api_key, headers=given
+        name="upstream",
+        dialect=dialect,
+        base_url=versioned(base_url, dialect),
+        model=model,
+        api_key=api_key,
+        headers=given,
     )
 
 
-def versioned(base_url: str) -> str:
+def versioned(base_url: str, dialect: str = "openai-chat") -> str:
     """The address with a version, as OpenAI's clients expect it and the proxy's clients use it (`/v1/…`)."""
     plain = base_url.rstrip("/")
-    return plain if _VERSION.search(plain.partition("://")[2]) else f"{plain}/v1"
+    return plain if _VERSION.search(plain.partition("://")[2]) else f"{plain}/{dialect_named(dialect).version}"
 
 
 def url_at(base_url: str, target: str) -> str:
