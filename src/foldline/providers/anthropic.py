@@ -1,7 +1,7 @@
 """Anthropic Messages over HTTP.
 
-Source: Anthropic docs, "Streaming messages" (events, deltas, errors inside a stream) and API reference, Messages. A
-server may send events that are not named there: "your code should handle unknown event types gracefully".
+Source: Anthropic docs, "Streaming messages" (events, deltas, errors inside a stream) and API reference, Messages. By
+those docs a server may send events of unknown types, which are skipped here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class AnthropicDialect:
     path: Final = "/v1/messages"
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
-        """System text and tools beside the messages, cache points set in copies."""
+        """Return a body with system text and tools in their own fields, and cache points in copies."""
         system, tools, messages = anthropic_points(
             request.system or None,
             list(request.tools) if request.tools else None,
@@ -38,7 +38,7 @@ class AnthropicDialect:
             once=request.once,
             tokens=request.tokens,
             model=endpoint.model,
-            # With a cache point of the whole request, the server sets its own.
+            # With a cache point for the whole request, the server places them itself.
             wanted="cache_control" not in endpoint.extra,
         )
         cap, wanted = request.max_output_tokens, endpoint.extra.get("max_tokens")
@@ -54,18 +54,18 @@ class AnthropicDialect:
         return {name: value for name, value in body.items() if value is not None}
 
     def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
-        """None: every field sent here is part of the dialect."""
+        """Return None: every field sent here is part of the dialect."""
         return None
 
     def assembler(self) -> _MessagesAssembler:
-        """A new assembler."""
+        """Return a new assembler."""
         return _MessagesAssembler()
 
 
 def _cap(endpoint: Endpoint, request: Request, cap_tokens: int) -> int:
-    """The cap of a reply; with what a question that is asked once needs beside its answer.
+    """Return the output cap. A question that is sent once gets its thinking budget in addition.
 
-    It must be above the budget for thinking, and no more than the model writes or its window has room for.
+    The cap must be above that budget, and within the model's output limit and the room in its window.
     """
     thinking = endpoint.extra.get("thinking") if request.once else None
     budget_tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
@@ -89,7 +89,7 @@ class _MessagesAssembler:
         self._reason: Json = None
 
     def feed(self, event: Event) -> Iterator[Piece]:
-        if event.data.strip() == "[DONE]":  # gateways that speak both dialects
+        if event.data.strip() == "[DONE]":  # from gateways that speak both dialects
             return
         body = object_in(event)
         kind = body.get("type") or event.name
@@ -155,7 +155,7 @@ class _MessagesAssembler:
         if kind == "citations_delta":
             block["citations"] = [*(block.get("citations") or ()), delta.get("citation")]
             return
-        for name, value in delta.items():  # each kind of delta adds to the field that it names
+        for name, value in delta.items():  # each kind of delta extends the field that it names
             if name == "type" or value is None:
                 continue
             if isinstance(value, str):
@@ -168,7 +168,7 @@ class _MessagesAssembler:
                 yield ReasoningDelta(value)
 
     def _block(self, index: int) -> dict[str, Any]:
-        """A block with its pieces in it. A call without an id gets one; input that was cut off stays as text."""
+        """Return a block with its pieces joined. A call without an id gets one; truncated input stays text."""
         block = dict(self._blocks[index])
         for (at, name), pieces in self._pieces.items():
             if at != index:
@@ -185,7 +185,7 @@ class _MessagesAssembler:
         return block
 
     def _count(self, usage: Json) -> None:
-        """Counts of a later event are totals so far ("cumulative" in the docs), and some servers send zeros first."""
+        # Counts of a later event are totals ("cumulative" in the docs), and some servers send zeros first.
         for name, value in usage.items() if isinstance(usage, Mapping) else ():
             old = self._usage.get(name)
             if value is None and old is not None:

@@ -1,4 +1,15 @@
-"""What the dialects share: pieces of a stream put together into a whole reply."""
+"""Shared parts of the dialects: assembling a reply from a stream, and one vocabulary for its end.
+
+Finish reasons, each of which needs another reaction:
+
+stop, tool_calls      complete
+length                cut off at the output cap
+refusal               the model, or a filter after it, does not answer
+pause                 the server stops and continues when the reply is sent back unchanged
+malformed_call        the server could not parse a call of the model
+context_window        cut off because the window is full
+failed                the server broke off or discarded the reply
+"""
 
 from __future__ import annotations
 
@@ -28,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AssembledReply:
-    """What a stream came to: no message when the model said nothing, no usage when the server reported none."""
+    """The result of a stream: no messages if the model wrote nothing, no usage without a report."""
 
     messages: tuple[Wire, ...]
     finish_reason: str
@@ -36,53 +47,53 @@ class AssembledReply:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that were generated, as the server reported them; 0 where it did not."""
+        """The generated tokens as reported by the server; 0 without a report."""
         usage = self.usage or {}
         count = usage.get("completion_tokens", usage.get("output_tokens", usage.get("candidatesTokenCount")))
         return count if isinstance(count, int) else 0
 
 
 class Assembler(Protocol):
-    """Puts one reply together."""
+    """Assembles one reply."""
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more is to come: the rest of the stream need not be read."""
+        """Whether the reply is complete, so that the rest of the stream can be skipped."""
 
     def feed(self, event: Event) -> Iterator[Piece]:
-        """What an event brings. Raises StreamedError."""
+        """Take an event and yield its pieces. Raises StreamedError."""
 
     def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
-        """What a reply brings that came in one piece, though a stream was asked for. Raises StreamedError."""
+        """Take a reply that is not streamed and yield its pieces. Raises StreamedError."""
 
     def result(self) -> AssembledReply | None:
-        """The whole reply; None when the stream broke off before its closing event."""
+        """Return the whole reply, or None if the stream broke off before its closing event."""
 
 
 class Dialect(Protocol):
-    """How one dialect asks, and how it answers. Pure."""
+    """The requests and replies of one dialect. Pure."""
 
     @property
     def path(self) -> str:
-        """Where requests go, behind the base URL; `{model}` stands for the model."""
+        """The path of requests after the base URL, with `{model}` for the model."""
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
-        """The JSON body. Messages are the objects of the request, unless a cache point is set in a copy."""
+        """Return the JSON body. Its messages are the objects of the request, or copies with a cache point."""
 
     def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
-        """The body without what the server says it does not know; None when the refusal is about something else."""
+        """Return the body without what a server refused as unknown; None for another kind of refusal."""
 
     def assembler(self) -> Assembler:
-        """A new assembler."""
+        """Return a new assembler."""
 
 
 def new_call_id(prefix: str = "call_") -> str:
-    """An id for a call that came without one."""
+    """Make an id for a call without one."""
     return f"{prefix}{uuid4().hex[:24]}"
 
 
 def object_in(event: Event) -> dict[str, Any]:
-    """The JSON object of an event. Raises BrokenEventError when it is none."""
+    """Parse the JSON object of an event. Raises BrokenEventError for anything else."""
     try:
         value = json.loads(event.data)
     except (ValueError, RecursionError):
@@ -93,7 +104,7 @@ def object_in(event: Event) -> dict[str, Any]:
 
 
 def reported(usage: Json) -> Mapping[str, Json] | None:
-    """A usage report; None for one without a count above zero, which says only that the server does not count."""
+    """Return a usage report; None for one of zeros only, which means that the server does not count."""
     if not isinstance(usage, Mapping):
         return None
     counts = (value for value in usage.values() if isinstance(value, int | float) and not isinstance(value, bool))
@@ -131,13 +142,10 @@ _REASONS: Final = {said: reason for reason, words in _WORDS.items() for said in 
 
 
 def finish_reason_of(said: Json, *, calls: bool, refused: bool = False) -> str:
-    """The reason in one vocabulary; what is unknown stays as the server said it.
-
-    A turn with calls that "stops" (Ollama, some gateways) ended with its calls.
-    """
+    """Return a server's finish reason in our vocabulary; an unknown one stays unchanged."""
     reason = said.lower() if isinstance(said, str) and said else "stop"
     reason = re.sub(r"[ -]", "_", reason).removeprefix("finish_reason_")
     reason = _REASONS.get(reason, reason)
-    if reason == "stop":
+    if reason == "stop":  # Ollama and some gateways report "stop" for a turn that ends with calls
         return "tool_calls" if calls else "refusal" if refused else "stop"
     return reason

@@ -1,4 +1,4 @@
-"""What the agent asks of a model server: a stream of pieces that ends with the whole reply."""
+"""The provider protocol: a request goes in, a stream of pieces comes out and ends with the whole reply."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """The model has begun to write a tool call; its arguments are still coming."""
+    """The model has started a tool call, whose arguments are still to come."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """The server was busy, or failed before its first piece: the request is sent again after a pause."""
+    """The server was busy or failed before its first piece. The request is sent again after a pause."""
 
     attempt: int
     wait_seconds: float
@@ -44,10 +44,10 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole reply; the last piece of every stream that did not raise.
+    """A whole reply: the last piece of every stream that does not raise.
 
-    `messages` are what to append to the session, in the provider's dialect: one message, or several items in Responses.
-    `usage` is the server's own report, unchanged; None where it made none. `finish_reason` is one of "stop",
+    `messages` are to be appended to the session, in the provider's dialect: one message, or several items in Responses.
+    `usage` is the server's own report, unchanged; None without one. `finish_reason` is one of "stop",
     "tool_calls", "length", "refusal", "pause", "malformed_call", "context_window", "failed" (see
     `foldline.providers.assembly`) or what the server said. `request_body` is the JSON that was sent.
     """
@@ -65,15 +65,15 @@ Piece: TypeAlias = TextDelta | ReasoningDelta | CallStarted | Retrying | Reply
 
 
 class Provider(Protocol):
-    """One model behind one address.
+    """One model at one address.
 
-    A refusal or a fault is raised as ProviderError, with the failure classified; what may help is tried again first.
+    Refusals and faults are retried where that may help, and then raised as ProviderError with the classified failure.
     Closing the iterator (or cancelling the task) ends the request.
     """
 
     @property
     def name(self) -> str:
-        """What a person calls it: "openai", "anthropic", "ollama", "embedded", …"""
+        """Its name for people: "openai", "anthropic", "ollama", "embedded", …"""
 
     @property
     def dialect(self) -> str:
@@ -81,17 +81,17 @@ class Provider(Protocol):
 
     @property
     def model(self) -> str:
-        """The name of the model, as requests carry it."""
+        """The name of the model in requests."""
 
     @property
     def endpoint(self) -> str:
-        """Its base URL: what learned limits hold for."""
+        """Its base URL, for which learned limits hold."""
 
     def stream(self, request: Request) -> AsyncIterator[Piece]:
-        """Send a request as `Context.prepare` returned it; the last piece is the `Reply`. Raises ProviderError."""
+        """Send a request of `Context.prepare`. The last piece is the `Reply`. Raises ProviderError."""
 
     async def window_tokens(self) -> int | None:
-        """The window that the server itself names; None where it does not say, or is off. Raises nothing."""
+        """Return the window that the server names, or None if it names none or is off. Raises nothing."""
 
     async def aclose(self) -> None:
-        """Let go of connections, and of a server that was started for it. Closing again does nothing."""
+        """Close its connections and any server started for it. Closing again does nothing."""

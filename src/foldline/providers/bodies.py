@@ -1,4 +1,4 @@
-"""Bodies of requests and answers, and what a failed connection says: the small change of `foldline.providers.http`."""
+"""Bodies on the wire: JSON requests, JSON answers, and server-sent events from bytes in pieces of any size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class StreamedError(Exception):
-    """An error that came inside a stream, or as a body with the status of success; `body` is what it says."""
+    """An error inside a stream, or in a body with a success status; `body` is its content."""
 
     def __init__(self, body: Json) -> None:
         super().__init__("an error inside a reply")
@@ -38,11 +38,11 @@ class StreamedError(Exception):
 
 
 class BrokenEventError(StreamedError):
-    """An event that is no JSON object: a line that was cut off, or an error as plain text."""
+    """An event that is no JSON object: a truncated line, or an error in plain text."""
 
 
 def load_httpx() -> ModuleType:
-    """The module httpx, loaded when it is first needed. Raises MissingExtra."""
+    """Import httpx on first use. Raises MissingExtra."""
     try:
         import httpx
     except ImportError:
@@ -51,7 +51,7 @@ def load_httpx() -> ModuleType:
 
 
 def encode_body(body: dict[str, Json]) -> bytes:
-    """The body as UTF-8 JSON. What cannot be sent (a lone surrogate in a tool's schema) is replaced."""
+    """Encode a body as UTF-8 JSON. Values that cannot be sent (a lone surrogate in a schema) are replaced."""
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
     except (ValueError, TypeError):
@@ -59,14 +59,14 @@ def encode_body(body: dict[str, Json]) -> bytes:
 
 
 def _plain(value: object) -> Json:
-    """A mapping or sequence of another type as JSON has it."""
+    """Return a mapping of another type as a dict."""
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def json_object(content: bytes) -> Mapping[str, Json]:
-    """The JSON object of an answer. Raises StreamedError when it is none."""
+    """Parse the JSON object of an answer. Raises StreamedError for anything else."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
@@ -77,7 +77,7 @@ def json_object(content: bytes) -> Mapping[str, Json]:
 
 
 async def read_bytes(response: httpx.Response, most_bytes: int) -> bytes:
-    """The body, as far as `most_bytes`."""
+    """Read a body, up to `most_bytes`."""
     pieces, size_bytes = [], 0
     async for chunk in response.aiter_bytes():
         pieces.append(chunk)
@@ -88,7 +88,7 @@ async def read_bytes(response: httpx.Response, most_bytes: int) -> bytes:
 
 
 def root_message(error: BaseException) -> str:
-    """What the innermost error says: "All connection attempts failed" hides that one was refused."""
+    """Return the message of the innermost error: "All connection attempts failed" hides that one was refused."""
     said = str(error)
     inner: BaseException | None = error
     while inner is not None:
@@ -99,7 +99,7 @@ def root_message(error: BaseException) -> str:
 
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
-"""A longer event is an error: the largest in use repeat a whole reply, with images, and stay below this."""
+"""The size limit of an event: the largest ones in use repeat a whole reply with images, and stay below this."""
 
 _BOM: Final = b"\xef\xbb\xbf"
 _LF, _CR = 0x0A, 0x0D
@@ -107,14 +107,14 @@ _LF, _CR = 0x0A, 0x0D
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: its name ("" where the server gives none) and its data, lines joined by newlines."""
+    """One event: its name ("" without one) and its data, with lines joined by newlines."""
 
     name: str
     data: str
 
 
 class EventReader:
-    """Takes bytes as they come, gives events as they become whole. Each byte is looked at once."""
+    """Parses events from bytes in any pieces. Each byte is scanned once."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
@@ -126,10 +126,10 @@ class EventReader:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[Event]:
-        """The events that these bytes complete. Raises InvalidInput for one over `max_event_bytes`."""
+        """Return the events that these bytes complete. Raises InvalidInput for one over `max_event_bytes`."""
         if self._after_cr and chunk:
             self._after_cr = False
-            if chunk[0] == _LF:  # the other half of a CRLF that was split
+            if chunk[0] == _LF:  # the second half of a CRLF that was split
                 chunk = chunk[1:]
         self._size_bytes += len(chunk)
         events: list[Event] = []
@@ -153,7 +153,7 @@ class EventReader:
         return events
 
     def finish(self) -> list[Event]:
-        """What the end of the stream completes: at most one event."""
+        """Return the event that the end of the stream completes, if any."""
         rest = b"".join(self._pieces)
         self._pieces.clear()
         found = [self._line(rest) if rest else None, self._line(b"")]
@@ -165,7 +165,7 @@ class EventReader:
             line = line.removeprefix(_BOM)
         if not line:
             return self._dispatch()
-        # A line is decoded whole, so that a character split between two chunks comes together first.
+        # Only whole lines are decoded, because a chunk may end inside a character.
         name, _, value = line.decode("utf-8", "replace").partition(":")
         value = value.removeprefix(" ")
         if name == "data":
@@ -175,7 +175,7 @@ class EventReader:
         elif name == "error":
             self._name = "error"
             self._data.append(value)
-        return None  # a comment (no name), or a field that says nothing to us: id, retry
+        return None  # a comment (no name), or a field without use here: id, retry
 
     def _dispatch(self) -> Event | None:
         event = Event(self._name, "\n".join(self._data)) if self._data else None
@@ -184,7 +184,7 @@ class EventReader:
 
 
 def _line_end(chunk: bytes, start: int) -> int:
-    """Where the next line ends; -1 if it does not end in this chunk."""
+    """Return the end of the next line, or -1 if it is not in this chunk."""
     feed = chunk.find(b"\n", start)
     back = chunk.find(b"\r", start, feed if feed >= 0 else len(chunk))
     return back if back >= 0 else feed

@@ -1,8 +1,8 @@
-"""Cache points: where a provider is told to keep the prefix. Anthropic's, and OpenRouter's of the same form.
+"""Cache points of Anthropic, and those of OpenRouter in the same form: up to where a provider caches the prefix.
 
 Source: Anthropic docs, "Prompt caching": at most 4 cache points; the prefix is tools, system, messages, in this order;
-a point finds what was cached up to 20 blocks before it; thinking and empty text cannot carry one; points with a
-lifetime of an hour stand before those of five minutes.
+a point finds what was cached up to 20 blocks before it; thinking and empty text cannot have one; points with a lifetime
+of an hour come before those of five minutes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ def anthropic_points(
     once: int = 0,
     wanted: bool = True,
 ) -> tuple[System, Sequence[Wire] | None, list[Wire]]:
-    """System text, tools and messages with cache points; what gets one is copied, all else is the very object given.
+    """Return system text, tools and messages with cache points. Only objects with a new point are copied.
 
-    In order of worth: the end of the newest message, the end of the request before (so that its cache is found however
-    many blocks have come since), the system text, the tools. Points that are there already count, and stay. Nothing is
-    set below the model's smallest cacheable prefix, and nothing behind the newest `once` messages, which are sent this
-    one time; where that is all of them, nothing at all. O(messages).
+    In order of value: the end of the newest message, the end of the previous request (so that its cache is found
+    however many blocks are new), the system text, the tools. Existing points count and stay. No points are set below
+    the model's smallest cacheable prefix, nor in the last `once` messages, which are sent only this time. O(messages).
     """
     out = list(messages)
     until = len(out) - once
@@ -52,7 +51,7 @@ def anthropic_points(
     in_tools, in_system = _count(listed), _count(blocks)
     in_messages = [index for index, wire in enumerate(out) if has_point(wire)]
     free = MAX_POINTS - in_tools - in_system - sum(_count(_blocks(out[index])) for index in in_messages)
-    # Nothing is set before a point of someone else: its lifetime may be the longer one, which must come first.
+    # No point is set before an existing one, which may have the longer lifetime and must come first then.
     first = in_messages[-1] + 1 if in_messages else 0
     for end in dict.fromkeys((until, stable_until)):
         place = _place(out, end, first)
@@ -75,8 +74,7 @@ def wants_chat_points(endpoint: Endpoint) -> bool:
 
 
 def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, model: str, once: int = 0) -> list[Wire]:
-    """Chat messages with cache points in their text parts, as `anthropic_points` sets them; a leading system message
-    has one too. O(messages)."""
+    """Return Chat messages with cache points in their text parts, also in a leading system message. O(messages)."""
     out = list(messages)
     if tokens < lookup(model).cache.minimum_tokens or any(map(has_point, out)):
         return out
@@ -130,9 +128,9 @@ def _last_markable(blocks: Sequence[Mapping[str, Any]], text_only: bool = False)
 
 
 def _place(messages: Sequence[Wire], end: int, first: int, text_only: bool = False) -> tuple[int, int] | None:
-    """The last block before `end` that can carry a point, as (message, block); None when there is none from `first` on.
+    """Return (message, block) of the last block in [first, end) that can have a point, or None.
 
-    A message that has a point by then holds the place: it is not given a second one.
+    None too if a message there has a point already: it needs no second one.
     """
     for index in reversed(range(first, min(end, len(messages)))):
         if has_point(messages[index]):
@@ -148,7 +146,7 @@ def _marked(wire: Wire, at: int) -> Wire:
     if isinstance(content, str):
         blocks: list[Json] = [{"type": "text", "text": content}]
     else:
-        # `at` counts the blocks that are objects; here stands whatever was in the list.
+        # `at` counts only the blocks that are objects, and the list may have others.
         blocks = list(content or ())
         at = [number for number, block in enumerate(blocks) if isinstance(block, Mapping)][at]
     blocks[at] = _pointed(blocks[at])

@@ -1,9 +1,10 @@
-"""Asks a server for its window and its models, where it can tell.
+"""Ask servers for their windows and models, and find the servers on this machine.
 
-What runs goes before what could run: a model of 131,072 tokens that a server has loaded with 4,096 has a window of
-4,096. Sources: llama-server's README (`/props`), vLLM and llama-server (`/v1/models`), Ollama's API reference
-(`/api/ps`, `/api/show`), LM Studio's REST API (`/api/v0/models`), OpenRouter (`/models`), Anthropic's API reference
-(`/v1/models/{id}`).
+A running model takes precedence over its file: a model of 131,072 tokens that is loaded with 4,096 has a window of
+4,096. Any program may listen on port 8000 or 8080, so a local server counts only if its answers have the documented
+shape. Sources: llama-server's README (`/props`), vLLM and llama-server (`/v1/models`, owned by "vllm"), Ollama's API
+reference (`/api/version`, `/api/tags`, `/api/ps`, `/api/show`), LM Studio's REST API (`/api/v0/models`), OpenRouter
+(`/models`), Anthropic's API reference (`/v1/models/{id}`).
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ __all__ = [
     "has_tools",
 ]
 
-# A server at hand answers within milliseconds; nobody is kept waiting for one that is off.
+# A server nearby answers within milliseconds, and nobody should wait for one that is off.
 _SECONDS: Final = 2.0
 
 _MAX_BYTES: Final = 16 * 1024 * 1024  # OpenRouter lists several hundred models, with descriptions
 
-# What Ollama loads a model with where nobody says (its FAQ, "context window size"). It cuts longer prompts silently,
-# so a guess too low is the safe one.
+# The window with which Ollama loads a model by default (its FAQ, "context window size"). It cuts longer prompts
+# silently, so a low guess is the safe one.
 _OLLAMA_DEFAULT_TOKENS: Final = 4_096
 
 _FIELDS: Final = ("max_model_len", "context_window", "context_length", "max_context_length", "max_input_tokens")
 
-# Hosts whose lists of models say nothing about windows.
+# Hosts whose model lists have no windows.
 _SILENT: Final = frozenset({"api.openai.com", "generativelanguage.googleapis.com", "api.deepseek.com"})
 
 
 async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | None:
-    """The window in tokens that the server names for the endpoint's model; None where it does not say.
+    """Return the window in tokens that the server names for the endpoint's model, or None.
 
-    Questions are asked together, so it takes 4 s at most. Raises nothing for a server that is off or talks nonsense.
+    Sends its requests together, so it takes 4 s at most. Raises nothing for a server that is off or answers nonsense.
     """
     if endpoint.host in _SILENT:
         return None
@@ -65,7 +66,7 @@ async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | N
     if not endpoint.is_local:
         return _listed(await ask.get(models), model)
     root = endpoint.root_url
-    # llama-server and vLLM tell by these, and would log the others as errors.
+    # llama-server and vLLM answer these two, and would log the other requests as errors.
     props, listed = await asyncio.gather(ask.get(f"{root}/props"), ask.get(models))
     found = _tokens(props.get("default_generation_settings"), "n_ctx") or _tokens(props, "n_ctx")
     if found := found or _listed(listed, model):
@@ -83,13 +84,13 @@ async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | N
 
 
 async def fetch_models(endpoint: Endpoint, client: httpx.AsyncClient) -> tuple[str, ...]:
-    """The names of the models that the server lists; none where it does not answer. Takes 2 s at most."""
+    """Return the names of the models that the server lists; () without an answer. Takes 2 s at most."""
     listed = await _JsonClient(client, endpoint.request_headers).get(f"{_versioned(endpoint)}/models")
     return tuple(str(entry["id"]) for entry in _entries(listed.get("data")) if isinstance(entry.get("id"), str))
 
 
 def _versioned(endpoint: Endpoint) -> str:
-    """The address with its version, which Anthropic's clients add themselves."""
+    """Return the address with its version. Anthropic's clients add it to the base URL themselves."""
     return f"{endpoint.base_url}/v1" if endpoint.dialect == "anthropic" else endpoint.base_url
 
 
@@ -104,7 +105,7 @@ class _JsonClient:
         return await self._ask("POST", url, body)
 
     async def _ask(self, method: str, url: str, body: Json) -> Mapping[str, Json]:
-        """The object that the server answers with; an empty one for any other answer, and for none."""
+        """Return the JSON object of the answer; {} for any other answer and for none."""
         import httpx
 
         try:
@@ -133,7 +134,7 @@ def _entries(value: Json) -> list[Mapping[str, Any]]:
 
 
 def _entry(value: Json, model: str) -> Mapping[str, Any]:
-    """The entry of the model, by any of the names lists use; the only entry if there is just one."""
+    """Return the entry of the model by any of its name fields, or the only entry for an unnamed model."""
     entries = _entries(value)
     wanted = {model, f"{model}:latest"}
     for entry in entries:
@@ -148,8 +149,7 @@ def _listed(listed: Mapping[str, Json], model: str) -> int | None:
 
 
 def _ollama(shown: Mapping[str, Json]) -> int | None:
-    """What a model that does not run yet would be loaded with: what its file says, or the default; not above its own
-    largest."""
+    """Return the window with which Ollama would load an idle model: that of its file, or the default."""
     info = shown.get("model_info")
     fields = info if isinstance(info, Mapping) else {}
     most = next((value for name, value in fields.items() if str(name).endswith(".context_length")), None)
@@ -161,7 +161,7 @@ def _ollama(shown: Mapping[str, Json]) -> int | None:
 
 
 def _tokens(entry: Json, *names: str) -> int | None:
-    """The first of these fields that can be a window."""
+    """Return the first of these fields with a plausible window."""
     for name in names:
         value = entry.get(name) if isinstance(entry, Mapping) else None
         if isinstance(value, int) and not isinstance(value, bool) and 256 <= value <= 100_000_000:
@@ -169,19 +169,19 @@ def _tokens(entry: Json, *names: str) -> int | None:
     return None
 
 
-# On loopback a closed port refuses at once, except on Windows, where it takes two seconds.
+# On loopback a closed port refuses immediately, except on Windows, where it takes two seconds.
 _CONNECT_SECONDS: Final = 0.5
 
-# What listens answers in milliseconds, unless the machine is busy: then it must not be taken for none.
+# A server answers in milliseconds unless the machine is busy, and a busy one must not be missed.
 _PROBE_SECONDS: Final = 2.0
 
 _MAX_PROBE_BYTES: Final = 1024 * 1024
-_MODELS_TRIED: Final = 5  # of Ollama's, newest first, until one can chat
+_MODELS_TRIED: Final = 5  # models of Ollama, newest first, until one can chat
 
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """A kind of server, and where it usually is: an address without path."""
+    """A kind of server and its usual address, without a path."""
 
     kind: str
     root_url: str
@@ -193,14 +193,14 @@ DEFAULT_ADDRESSES: Final = (
     ServerAddress("lm-studio", "http://127.0.0.1:1234"),
     ServerAddress("vllm", "http://127.0.0.1:8000"),
 )
-"""The usual places, best first."""
+"""The usual addresses, preferred ones first."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """A server that answered. `models` begins with the one to take; `window_tokens` is None where it does not say.
+    """A server that answered. `models` begins with the preferred one. `window_tokens` is None if it names none.
 
-    `has_tools` is False when the server says that the template of that model has none.
+    `has_tools` is False if the server says that the template of that model has no tools.
     """
 
     kind: str
@@ -216,10 +216,10 @@ _Get = Callable[..., Awaitable[Mapping[str, Json]]]
 async def find_local_servers(
     addresses: Sequence[ServerAddress] = DEFAULT_ADDRESSES, *, timeout_seconds: float = _PROBE_SECONDS
 ) -> tuple[LocalServer, ...]:
-    """The servers with a model among `addresses`, in that order. Raises MissingExtra without httpx, else nothing.
+    """Return the servers among `addresses` that have a model, in that order. Raises only MissingExtra, without httpx.
 
-    All are asked at once; with nothing there it takes half a second at most, with a server that accepts and never
-    answers `timeout_seconds`. Only a server that was recognised is asked for its window, with more patience.
+    Asks all at once. Without any server it takes half a second at most; with one that accepts and never answers,
+    `timeout_seconds`. Only a recognised server is asked for its window, with a longer timeout.
     """
     httpx = load_httpx()
     patience = httpx.Timeout(timeout_seconds, connect=min(_CONNECT_SECONDS, timeout_seconds))
@@ -229,7 +229,7 @@ async def find_local_servers(
 
 
 def has_tools(props: Mapping[str, Json]) -> bool:
-    """Whether the template of a llama.cpp server has tools, by its `/props`; True where that does not say."""
+    """Whether the template of a llama.cpp server has tools, by its `/props`; True if that does not say."""
     caps = props.get("chat_template_caps")
     if isinstance(caps, Mapping) and isinstance(caps.get("supports_tools"), bool):
         return bool(caps["supports_tools"])
@@ -246,7 +246,7 @@ async def _identify(client: httpx.AsyncClient, address: ServerAddress, seconds: 
         async with asyncio.timeout(seconds):
             return await _KINDS[address.kind](get, f"{address.root_url}/v1")
     except (TimeoutError, httpx.HTTPError, ValueError, RecursionError):
-        return None  # nothing there, or nothing that talks as such a server does
+        return None  # nothing there, or another kind of program
 
 
 async def _with_window(client: httpx.AsyncClient, local: LocalServer) -> LocalServer:
@@ -255,7 +255,7 @@ async def _with_window(client: httpx.AsyncClient, local: LocalServer) -> LocalSe
 
 
 async def _answer(client: httpx.AsyncClient, url: str, body: Json) -> Mapping[str, Json]:
-    """The object that a server answers with; an empty one for anything else."""
+    """Return the JSON object of an answer; {} for any other answer. Raises what the connection raises."""
     content = bytearray()
     async with client.stream("GET" if body is None else "POST", url, json=body) as response:
         if not response.is_success:

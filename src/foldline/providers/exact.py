@@ -1,7 +1,7 @@
 """Token counts by a model's own vocabulary, offline: the extra `exact`.
 
-toktok-rs carries its vocabularies with it. tiktoken is used instead only where its vocabulary lies in its cache folder
-already: it would download it otherwise, and a counter opens no connection.
+toktok-rs includes its vocabularies. tiktoken is used only if the vocabulary is in its cache folder already, because it
+would download it otherwise, and a counter opens no connection.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from foldline.tokens import Counter
 
 __all__ = ["exact_counter"]
 
-# The first pattern found in the lower-case name decides. OpenAI's models by tiktoken's own table (tiktoken/model.py);
-# a vocabulary that nobody publishes (Claude, Gemini) is counted with cl100k_base, the larger of the two.
+# The first pattern found in the lower-case name decides. OpenAI's models are those of tiktoken's own table
+# (tiktoken/model.py). An unpublished vocabulary (Claude, Gemini) is counted by cl100k_base, which gives the larger
+# counts.
 _ENCODINGS: Final = (
     (re.compile(r"gpt-oss"), "o200k_harmony"),
     (re.compile(r"gpt-4o|gpt-4\.[1-9]|gpt-[5-9]|chatgpt|(^|[/:])o[1-9]($|-)"), "o200k_base"),
@@ -33,21 +34,21 @@ _DEFAULT: Final = "cl100k_base"
 
 @dataclass(frozen=True, slots=True)
 class _Vocabulary:
-    """A counter of one vocabulary, which is its name."""
+    """A counter by one vocabulary, which is its name."""
 
     name: str
     count: Callable[[str], int]
 
     def text(self, text: str, /) -> int:
-        """Tokens of `text`; what looks like a special token is text. Lone surrogates count as U+FFFD. O(size)."""
+        """Count the tokens of `text`, special tokens as plain text and lone surrogates as U+FFFD. O(size)."""
         return self.count(_encodable(text)) if text else 0
 
 
 def exact_counter(model: str | None = None) -> Counter:
-    """The counter of the vocabulary that `model` uses; of cl100k_base when it is not known.
+    """Return the counter for the vocabulary of `model`; cl100k_base for an unknown model.
 
-    Raises MissingExtra when neither toktok-rs nor a cached vocabulary of tiktoken is there. The first call of a
-    vocabulary loads it (0.3 to 1 s); a text costs about 25 ns per character.
+    Raises MissingExtra without toktok-rs and without a cached vocabulary of tiktoken. The first call for a vocabulary
+    loads it (0.3 to 1 s); a text costs about 25 ns per character.
     """
     return _counter(_encoding(model))
 
@@ -71,7 +72,7 @@ def _by_toktok(encoding: str) -> Callable[[str], int] | None:
         return None
 
     def count(text: str) -> int:
-        # One thread: starting more costs more than one text.
+        # One thread: starting more costs more than counting one text.
         counts: list[int] = batch_count([text], encoding, threads=1)
         return counts[0]
 
@@ -79,7 +80,7 @@ def _by_toktok(encoding: str) -> Callable[[str], int] | None:
 
 
 def _by_tiktoken(encoding: str) -> Callable[[str], int] | None:
-    base = "o200k_base" if encoding == "o200k_harmony" else encoding  # they differ in special tokens only
+    base = "o200k_base" if encoding == "o200k_harmony" else encoding  # they differ only in special tokens
     if not _is_cached(base):
         return None
     try:
@@ -90,8 +91,8 @@ def _by_tiktoken(encoding: str) -> Callable[[str], int] | None:
     return lambda text: len(encode(text))
 
 
-# Of each vocabulary: the file's name in tiktoken's cache (the SHA-1 of its address) and the SHA-256 of its content
-# (tiktoken_ext/openai_public.py). A file with another content would be thrown away and downloaded anew.
+# For each vocabulary, the file's name in tiktoken's cache (the SHA-1 of its address) and the SHA-256 of its content
+# (tiktoken_ext/openai_public.py). tiktoken would discard a file with other content and download it again.
 _CACHED: Final = {
     "cl100k_base": (
         "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
@@ -108,7 +109,7 @@ def _is_cached(encoding: str) -> bool:
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if folder is None:
         folder = str(Path(tempfile.gettempdir()) / "data-gym-cache")
-    if not folder or encoding not in _CACHED:  # tiktoken takes an empty folder for "no cache"
+    if not folder or encoding not in _CACHED:  # to tiktoken an empty folder means no cache
         return False
     name, digest = _CACHED[encoding]
     path = Path(folder) / name
@@ -117,13 +118,13 @@ def _is_cached(encoding: str) -> bool:
 
 @cache
 def _digest(path: Path, changed: int) -> str:
-    """SHA-256 of a file's content; `changed` is when it last did, so that another content is read again."""
+    """Return the SHA-256 of a file. `changed` is its modification time, which makes the cache read a new version."""
     del changed
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates, which no UTF-8 has; pairs become the character they stand for (as tiktoken)."""
+    """Return the text with surrogate pairs joined and lone ones replaced, as tiktoken does: UTF-8 has none."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

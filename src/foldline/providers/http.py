@@ -1,7 +1,7 @@
-"""A provider over HTTP, in any of the dialects: sends, tries again, reads the stream.
+"""A provider over HTTP, in any dialect: sends requests, retries them, and reads the stream.
 
-Redirects are never followed: the key would go to whoever is named. The extra `chat` has the client, httpx, which is
-loaded with the first request.
+Redirects are never followed, because the key would go along. The extra `chat` installs the client, httpx, which is
+imported with the first request.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 __all__ = ["HttpProvider", "provider_for"]
 
 _CONNECT_SECONDS: Final = 10.0
-_MAX_ERROR_BYTES: Final = 1024 * 1024  # as much of an error's body as `classify` parses
+_MAX_ERROR_BYTES: Final = 1024 * 1024  # the part of an error that `classify` parses
 _MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
-_SILENT_RETRIES: Final = 1  # after minutes of silence: each more costs minutes again
+_SILENT_RETRIES: Final = 1  # after minutes of silence, because each retry costs minutes again
 
 _MAX_ADAPTATIONS: Final = 3
 _BAD_REQUEST: Final = frozenset({400, 422})
@@ -74,7 +74,7 @@ def provider_for(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     chance: Callable[[], float] = random.random,
 ) -> Provider:
-    """The provider of an endpoint. `client` stays the caller's, who closes it; `sleep` and `chance` are for tests.
+    """Return the provider of an endpoint. The caller closes `client`; `sleep` and `chance` are for tests.
 
     Raises MissingExtra without httpx. Opens no connection.
     """
@@ -83,13 +83,13 @@ def provider_for(
 
 
 def _is_prompt(request: Request) -> bool:
-    """Whether a request holds nothing of a session but what it is asked once."""
+    """Whether a request has no messages of a session, only those that are sent once."""
     before = request.messages[: -request.once] if request.once else [{}]
     return all(wire.get("role") in ("system", "developer") for wire in before)
 
 
 class _Trouble(Exception):  # noqa: N818 - never leaves this module
-    """A request that got no reply: why, how often it may be sent again, and how a bad request was refused."""
+    """A request without a reply: the reason, the number of retries, and the refusal of a bad request."""
 
     def __init__(self, failure: Failure, retries: int, refusal: str = "") -> None:
         super().__init__(failure.message)
@@ -97,7 +97,7 @@ class _Trouble(Exception):  # noqa: N818 - never leaves this module
 
 
 class HttpProvider:
-    """One model at one endpoint; see `provider_for`. Not to be shared between event loops."""
+    """One model at one endpoint; see `provider_for`. Do not share it between event loops."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class HttpProvider:
         self._given = client
         self._own: httpx.AsyncClient | None = None
         self._sleep, self._chance = sleep, chance
-        self._refusals: list[str] = []  # what the server said it does not know
+        self._refusals: list[str] = []  # messages of the server about unknown fields
         known = lookup(endpoint.model)
         self._window_tokens = known.window_tokens if known.known else None
 
@@ -131,7 +131,7 @@ class HttpProvider:
 
     @property
     def model(self) -> str:
-        """The model's name, as requests carry it."""
+        """The model's name in requests."""
         return self._endpoint.model
 
     @property
@@ -140,12 +140,10 @@ class HttpProvider:
         return self._endpoint.base_url
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        """Send a request; the last piece is the `Reply`. Raises ProviderError, and InvalidInput for what is no JSON.
-
-        Sent again only as long as nothing of a reply has come: a text that was shown cannot be taken back.
-        """
+        """Send a request. The last piece is the `Reply`. Raises ProviderError, and InvalidInput for invalid JSON."""
+        # Retried only before the first piece: text that people have seen cannot be taken back.
         endpoint = self._endpoint
-        if _is_prompt(request):  # of ours, full of what tools said: nothing may act on it
+        if _is_prompt(request):  # our own prompt, full of tool output: nothing may act on it
             endpoint = replace(endpoint, extra=text_only(endpoint.extra))
         body = self._dialect.body(endpoint, request)
         for refusal in self._refusals:
@@ -172,18 +170,18 @@ class HttpProvider:
             await self._sleep(wait)
 
     async def window_tokens(self) -> int | None:
-        """The window that the server names, asked anew each time; None where it does not say."""
+        """Ask the server for its window, each time anew; None if it names none."""
         found = await fetch_window(self._endpoint, self._client())
         self._window_tokens = found or self._window_tokens
         return found
 
     async def aclose(self) -> None:
-        """Close the connections that were opened here."""
+        """Close its own connections."""
         own, self._own = self._own, None
         if own is not None:
             await own.aclose()
 
-    # --- inside ------------------------------------------------------------------------------------------------------
+    # --- attempts ----------------------------------------------------------------------------------------------------
 
     def _client(self) -> httpx.AsyncClient:
         if self._given is not None:
@@ -194,15 +192,15 @@ class HttpProvider:
             self._own = module.AsyncClient(
                 timeout=module.Timeout(seconds, connect=min(_CONNECT_SECONDS, seconds)),
                 follow_redirects=False,
-                # A proxy of the environment does not know the addresses of one's own network.
+                # A proxy from the environment cannot reach addresses of the local network.
                 trust_env=not self._endpoint.is_local,
-                # Certificates take 0.2 s to load, and nothing is checked against them without TLS.
+                # Loading certificates takes 0.2 s, for nothing without TLS.
                 verify=self._endpoint.base_url.startswith("https:"),
             )
         return self._own
 
     def _adapted(self, body: Mapping[str, Json], trouble: _Trouble) -> dict[str, Json] | None:
-        """The body without what the server does not know, which is remembered; None if it said no such thing."""
+        """Return the body without fields that the server refused as unknown, now and in future; None if it did not."""
         if not trouble.refusal or trouble.refusal in self._refusals or len(self._refusals) >= _MAX_ADAPTATIONS:
             return None
         adapted = self._dialect.adapted(body, trouble.refusal)
@@ -230,7 +228,7 @@ class HttpProvider:
         except httpx.InvalidURL as error:
             raise self._other(f"is no address: {error}") from error
         except (httpx.HTTPError, OSError) as error:
-            if assembler.result() is None:  # else all that matters had come
+            if assembler.result() is None:  # otherwise the reply was already complete
                 raise self._fault(error) from error
         yield self._reply(assembler.result(), body, request.max_output_tokens, monotonic() - start)
 
@@ -243,7 +241,7 @@ class HttpProvider:
             raise self._other(f"the reply is none of {self.dialect}: {error}") from error
         reason = outcome.finish_reason
         if reason == "stop" and outcome.output_tokens >= cap_tokens:
-            reason = "length"  # llama-server says "completed" of a response that reached its cap
+            reason = "length"  # llama-server reports "completed" for a response that reached its cap
         return Reply(
             messages=outcome.messages,
             text="\n".join(message.text for message in read if message.text),
@@ -273,11 +271,11 @@ class HttpProvider:
             try:
                 for piece in assembler.feed(event):
                     yield piece
-            except BrokenEventError:  # half a line: the reply was cut off, which its missing end says
+            except BrokenEventError:  # half a line: the missing end of the reply reports the fault
                 return
 
     async def _refused(self, response: httpx.Response, request: Request) -> _Trouble:
-        """An answer with the status of a failure; what it says of the key is taken out."""
+        """Return the trouble of an answer with an error status, without secrets."""
         status = response.status_code
         if response.is_redirect:
             to = self._clean(response.headers.get("location", "").partition("?")[0])
@@ -297,7 +295,7 @@ class HttpProvider:
 
     def _trouble(self, status: int, body: Json, request: Request) -> _Trouble:
         text = self._clean(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str))
-        # What the conversation itself says is no evidence: it may be about this very error.
+        # Text of the conversation is no evidence for a kind of failure: it may be about this very error.
         sent = (request.messages, request.system, request.tools)
         failure = classify(status, text, estimate=request.tokens, window=self._window_tokens, request=sent)
         failure = replace(failure, message=failure.message or text[:200])
@@ -305,7 +303,7 @@ class HttpProvider:
         return _Trouble(failure, retries(failure), text[:4_000] if bad else "")
 
     def _fault(self, error: httpx.HTTPError | OSError) -> _Trouble:
-        """A connection that failed, in words that name the address."""
+        """Return the trouble of a failed connection, in words that name the address."""
         httpx, said = load_httpx(), self._clean(root_message(error))
         if isinstance(error, httpx.ReadTimeout):
             return self._other(f"nothing came for {self._endpoint.timeout_seconds:g} s", _SILENT_RETRIES)

@@ -1,4 +1,8 @@
-"""Requests of OpenAI Chat Completions, as most servers take them. Source: OpenAI API reference, Chat Completions."""
+"""OpenAI Chat Completions over HTTP: requests that most servers accept, and streamed replies from all of them.
+
+Sources: OpenAI API reference, Chat Completions, "The chat completion chunk object"; OpenRouter docs, "Reasoning tokens"
+(`reasoning`, `reasoning_details`), DeepSeek and vLLM (`reasoning_content`), Mistral (content in blocks).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +31,12 @@ _OPTIONAL: Final = ("stream_options", "prompt_cache_key")
 
 
 def is_openai(endpoint: Endpoint) -> bool:
-    """Whether the server is OpenAI's own, or Azure's of it, which take what others refuse."""
+    """Whether the server is OpenAI's own or Azure's, which accept fields that others refuse."""
     return endpoint.host == "api.openai.com" or endpoint.host.endswith(".openai.azure.com")
 
 
 def output_field(endpoint: Endpoint) -> str:
-    """The name of the output cap: OpenAI's reasoning models refuse `max_tokens`, many servers know nothing else."""
+    """Return the field of the output cap: OpenAI's reasoning models refuse `max_tokens`, many servers know no other."""
     given = next((name for name in _OUTPUT_FIELDS if endpoint.extra.get(name) is not None), None)
     return given or _OUTPUT_FIELDS[0 if is_openai(endpoint) else 1]
 
@@ -43,7 +47,7 @@ class ChatDialect:
     path: Final = "/chat/completions"
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
-        """The system text as the first message, then the messages as they are."""
+        """Return a body with the system text as the first message, then the unchanged messages."""
         messages: list[Wire] = [*_system_message(request), *request.messages]
         if wants_chat_points(endpoint):
             lead = len(messages) - len(request.messages)
@@ -62,20 +66,20 @@ class ChatDialect:
             "stream_options": {"include_usage": True},
             **({"prompt_cache_key": endpoint.session_id} if endpoint.session_id and is_openai(endpoint) else {}),
             **endpoint.extra,
-            # The session lowers its cap where a server asks for it, so a setting can only be lower still.
+            # A learned cap is a limit of the server, so a setting can only be lower.
             field: min(cap, wanted) if isinstance(wanted, int) else cap,
         }
         return {name: value for name, value in body.items() if value is not None}
 
     def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
-        """Without the optional field that is named as unknown; the output cap under its other name."""
+        """Return the body without an optional field named as unknown, or with the cap's other name."""
         if not _UNKNOWN_FIELD.search(refusal):
             return None
         for name in _OPTIONAL:
             if name in body and name in refusal:
                 return {key: value for key, value in body.items() if key != name}
         new, old = _OUTPUT_FIELDS
-        # A refusal may advise the right name, so the wrong one is the one that was sent.
+        # A refusal may name the right field as well, so look for the one that was sent.
         sent = new if new in body else old
         other = old if sent == new else new
         if sent in body and re.search(rf"\b{sent}\b", refusal):
@@ -83,7 +87,7 @@ class ChatDialect:
         return None
 
     def assembler(self) -> ChatAssembler:
-        """A new assembler."""
+        """Return a new assembler."""
         return ChatAssembler()
 
 
@@ -94,17 +98,17 @@ def _system_message(request: Request) -> list[Wire]:
     if isinstance(system, str):
         return [{"role": "system", "content": system}]
     if all(block.keys() <= {"type", "text"} for block in system):
-        # Many servers' templates know text only.
+        # The templates of many servers accept text only.
         return [{"role": "system", "content": "\n\n".join(str(block.get("text", "")) for block in system)}]
     return [{"role": "system", "content": list(system)}]
 
 
-# Fields of streamed blocks whose pieces are joined; any other is taken as it came last.
+# Fields of streamed blocks whose pieces are joined. Of any other field the last value is used.
 _JOINED: Final = frozenset({"text", "thinking", "summary", "signature", "data", "transcript", "arguments"})
 
 
 def _merge(into: dict[str, Json], piece: Mapping[str, Json]) -> None:
-    """Add a piece to what has come so far: text is joined where it comes in pieces, objects are merged."""
+    """Merge a piece into an object: text fields in `_JOINED` are joined, objects and lists merged."""
     for name, value in piece.items():
         old = into.get(name)
         if value is None and name in into:
@@ -123,12 +127,12 @@ def _merge(into: dict[str, Json], piece: Mapping[str, Json]) -> None:
 
 
 def _extend(blocks: list[Json], pieces: Sequence[Json]) -> None:
-    """Add blocks to a list; a piece that goes on with the last block of its kind is joined to it."""
+    """Append blocks to a list. A piece that continues the last block is merged into it."""
     for piece in pieces:
         last = blocks[-1] if blocks else None
         if not isinstance(piece, Mapping):
             blocks.append(piece)
-        elif isinstance(last, dict) and _goes_on(last, piece):
+        elif isinstance(last, dict) and _continues(last, piece):
             _merge(last, piece)
         else:
             fresh: dict[str, Json] = {}
@@ -136,14 +140,14 @@ def _extend(blocks: list[Json], pieces: Sequence[Json]) -> None:
             blocks.append(fresh)
 
 
-def _goes_on(last: Mapping[str, Json], piece: Mapping[str, Json]) -> bool:
+def _continues(last: Mapping[str, Json], piece: Mapping[str, Json]) -> bool:
     if last.get("type") != piece.get("type") or last.get("index") != piece.get("index"):
         return False
     if last.get("signature") and not piece.get("signature"):  # a signature closes its block
         return False
     if not _JOINED & piece.keys():
         return False
-    # An encrypted block comes whole: only an index tells that it goes on.
+    # An encrypted block comes whole, so only an index says that a piece continues it.
     return "data" not in piece or piece.get("index") is not None
 
 
@@ -162,7 +166,7 @@ class ChatAssembler:
         self._closed = False
 
     def feed(self, event: Event) -> Iterator[Piece]:
-        """What an event brings. Raises StreamedError."""
+        """Take an event and yield its pieces. Raises StreamedError."""
         if event.data.strip() == "[DONE]":
             self.finished = self._closed = True
             return
@@ -172,14 +176,14 @@ class ChatAssembler:
         yield from self._chunk(chunk, "delta")
 
     def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
-        """What a reply in one piece brings. Raises StreamedError."""
+        """Take a reply that is not streamed and yield its pieces. Raises StreamedError."""
         yield from self._chunk(body, "message")
         if not isinstance(body.get("choices"), list) or not body["choices"]:
             raise StreamedError(dict(body))
         self.finished = self._closed = True
 
     def result(self) -> AssembledReply | None:
-        """The whole reply; None when it broke off."""
+        """Return the whole reply, or None if it broke off."""
         if not self._closed:
             return None
         message = self._message()
@@ -207,13 +211,13 @@ class ChatAssembler:
                 self._reason, self._closed = str(choice["finish_reason"]), True
 
     def _count(self, chunk: Mapping[str, Json]) -> None:
-        """Usage comes last, in each chunk (zeros while it is not known), or in a field of the server's own (Groq)."""
+        # Usage comes last, or in each chunk (zeros while it is unknown), or in the server's own field (Groq).
         own = chunk.get("x_groq")
         usage = chunk.get("usage") or (own.get("usage") if isinstance(own, Mapping) else None)
         self._usage = reported(usage) or self._usage
 
     def _delta(self, delta: Mapping[str, Json]) -> Iterator[Piece]:
-        told = False  # some servers send one thought under two names
+        emitted = False  # some servers send one thought under two names
         for name, value in delta.items():
             if value is None or value in ("", []) or name == "role":
                 continue
@@ -227,16 +231,16 @@ class ChatAssembler:
                 self._texts.setdefault(name, []).append(value)
                 if name == "content" and self._blocks:
                     _extend(self._blocks, [{"type": "text", "text": value}])
-                if not (thought and told):
+                if not (thought and emitted):
                     yield ReasoningDelta(value) if thought else TextDelta(value)
-                told = told or thought
+                emitted = emitted or thought
             else:
                 if name == "reasoning_details" and not (delta.get("reasoning") or delta.get("reasoning_content")):
                     yield from map(ReasoningDelta, _thoughts(value))
                 _merge(self._fields, {name: value})
 
     def _listed(self, blocks: Sequence[Json]) -> Iterator[Piece]:
-        """Content in blocks (Mistral's reasoning models): text that came before as plain text becomes the first."""
+        """Take content in blocks (Mistral's reasoning models). Earlier plain text becomes the first block."""
         if not self._blocks and (before := "".join(self._texts.get("content", ()))):
             self._blocks.append({"type": "text", "text": before})
         _extend(self._blocks, blocks)

@@ -1,8 +1,8 @@
-"""OpenAI Responses over HTTP, with nothing kept at the provider.
+"""OpenAI Responses over HTTP, without storage at the provider.
 
-Source: OpenAI API reference, Responses, "Streaming events"; guide "Reasoning models", "Encrypted reasoning items":
-with `store: false` a reasoning item can be sent back only with its encrypted content, which must be asked for, and
-which a model that does not reason refuses to give.
+Source: OpenAI API reference, Responses, "Streaming events"; guide "Reasoning models", "Encrypted reasoning items": with
+`store: false` a reasoning item can be sent back only with its encrypted content. That must be requested, and a model
+that does not reason refuses the request for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ENCRYPTED: Final = "reasoning.encrypted_content"
 
 
 def reasons(model: str) -> bool:
-    """Whether a model of OpenAI reasons, by its name: o-series, GPT-5 and later without "-chat", gpt-oss, codex."""
+    """Whether an OpenAI model reasons, by its name: o-series, GPT-5 and later without "-chat", gpt-oss, codex."""
     return bool(_REASONING.search(model.lower()))
 
 
@@ -41,7 +41,7 @@ class ResponsesDialect:
     path: Final = "/responses"
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
-        """The system text as instructions, the items as they are."""
+        """Return a body with the system text as instructions, and the unchanged items."""
         system = request.system
         if system and not isinstance(system, str):
             system = "\n\n".join(str(block.get("text", "")) for block in system)
@@ -61,13 +61,13 @@ class ResponsesDialect:
         return {name: value for name, value in body.items() if value is not None}
 
     def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
-        """Without encrypted reasoning, where a model says that it has none."""
+        """Return the body without encrypted reasoning if a model has none."""
         if "include" in body and re.search(r"(?i)encrypted content is not supported", refusal):
             return {**body, "include": [name for name in body["include"] if name != _ENCRYPTED]}
         return None
 
     def assembler(self) -> _ResponsesAssembler:
-        """A new assembler."""
+        """Return a new assembler."""
         return _ResponsesAssembler()
 
 
@@ -89,7 +89,7 @@ class _ResponsesAssembler:
         elif kind in _THOUGHT_DELTAS and isinstance(body.get("delta"), str):
             yield ReasoningDelta(body["delta"])
         elif kind == "response.reasoning_summary_part.added" and body.get("summary_index"):
-            yield ReasoningDelta("\n\n")  # the parts are paragraphs, and nothing in them says so
+            yield ReasoningDelta("\n\n")  # the parts are paragraphs without line ends of their own
         elif kind == "response.output_item.added":
             yield from _started(body.get("item"))
         elif kind == "response.output_item.done" and isinstance(body.get("item"), dict):
@@ -120,7 +120,7 @@ class _ResponsesAssembler:
             return None
         given = response.get("output")
         items = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
-        if len(items) < len(self._items):  # some gateways close with an empty response
+        if len(items) < len(self._items):  # some gateways end with an empty response
             items = [self._items[index] for index in sorted(self._items)]
         messages = tuple(map(_named, items))
         why = response.get("incomplete_details")
@@ -150,7 +150,7 @@ def _parts(item: Mapping[str, Json]) -> list[Mapping[str, Json]]:
 
 
 def _named(item: Wire) -> Wire:
-    """The item as it came; a call without an id gets one."""
+    """Return the unchanged item; a call without an id gets one."""
     if item.get("type") not in CALL_FIELDS or call_id_of(item.get("call_id")):
         return item
     return {**item, "call_id": item.get("id") or new_call_id()}

@@ -1,4 +1,4 @@
-"""Which failures are tried again, how often, and after what pause. Pure: chance and clock are handed in."""
+"""Retry rules: which failures are retried, how often, and after what pause. Pure: randomness and time are arguments."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = [
 ]
 
 RATE_RETRIES: Final = 7
-"""Times a rate limit is waited for: the pauses without advice add up to over a minute, the window of most limits."""
+"""Retries of a rate limit: without advice the pauses add up to over a minute, the window of most limits."""
 
 FAULT_RETRIES: Final = 5
-"""Times a fault is tried again: 15 s in all, what a restart behind a gateway or the loading of a model takes."""
+"""Retries of a fault: 15 s in all, the time of a restart behind a gateway or of loading a model."""
 
 CONNECT_RETRIES: Final = 2
-"""Times an address that does not answer is tried again. A wrong one never will: say so soon."""
+"""Retries of an address that does not answer. A wrong address never will, so the error comes soon."""
 
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""A server that asks for a longer pause is not asked again: the user decides whether to wait."""
+"""The longest pause that is waited. If a server asks for more, the user decides whether to wait."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.5
 _LARGEST_STEP_SECONDS: Final = 32.0
-_JITTER: Final = 0.25  # of the pause, so that sessions that were refused together do not come back together
+_JITTER: Final = 0.25  # of the pause, so that sessions refused together do not retry together
 
 _TRANSIENT: Final = frozenset({408, 409, 425})  # time-out, lock, too early: as the providers' own clients have it
 _LASTING: Final = frozenset({501, 505})
@@ -42,9 +42,9 @@ _NUMBER: Final = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 
 def retries(failure: Failure, *, advice: str | None = None) -> int:
-    """How often a request with this failure may be sent again; 0 for one that a repetition cannot help.
+    """Return how often a request with this failure may be retried; 0 if a retry cannot help.
 
-    `advice` is the header `x-should-retry` of Anthropic and OpenAI, which decides where it is sent.
+    `advice` is the header `x-should-retry` of Anthropic and OpenAI, which takes precedence.
     """
     if advice == "false":
         return 0
@@ -53,7 +53,7 @@ def retries(failure: Failure, *, advice: str | None = None) -> int:
     if failure.kind != "other":
         return 0
     status = failure.status
-    # An error inside a stream has the status of success, or none; one that names the request as bad stays.
+    # An error inside a stream has a success status or none. If its code blames the request, a retry cannot help.
     streamed = status is None or status < 300
     fault = streamed and not (failure.code or "").lower().startswith("invalid")
     busy = status is not None and (status in _TRANSIENT or (status >= 500 and status not in _LASTING))
@@ -61,18 +61,18 @@ def retries(failure: Failure, *, advice: str | None = None) -> int:
 
 
 def pause(attempt: int, failure: Failure, chance: Callable[[], float]) -> float | None:
-    """Seconds before the retry number `attempt` (1, 2, …); None when the server asks for more than is waited."""
+    """Return the seconds before retry number `attempt` (1, 2, …); None if the server asks for too long a pause."""
     step = min(_FIRST_PAUSE_SECONDS * 2.0 ** (attempt - 1), _LARGEST_STEP_SECONDS)
-    asked = failure.retry_after_seconds
-    if asked is None:
+    requested = failure.retry_after_seconds
+    if requested is None:
         return step * (1 - _JITTER * chance())
-    if asked > LONGEST_PAUSE_SECONDS:
+    if requested > LONGEST_PAUSE_SECONDS:
         return None
-    return asked + _FIRST_PAUSE_SECONDS * chance()  # never earlier than asked
+    return requested + _FIRST_PAUSE_SECONDS * chance()  # never earlier than requested
 
 
 def requested_pause(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that the headers ask to wait: `retry-after-ms`, or `retry-after` as seconds or as a date; else None."""
+    """Return the pause in the headers: `retry-after-ms`, or `retry-after` as seconds or as a date; else None."""
     in_milliseconds = headers.get("retry-after-ms", "").strip()
     if _NUMBER.fullmatch(in_milliseconds):
         return float(in_milliseconds) / 1000

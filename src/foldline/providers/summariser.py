@@ -1,4 +1,13 @@
-"""A summariser out of any provider: what `Context.prepare_async` and `compact_async` ask for a summary."""
+"""A summariser from any provider, for `Context.prepare_async` and `compact_async`, and the fields it may send.
+
+Nobody reads the answer to a summary question before it is used, and its prompt is full of text from tools and web
+pages. So nothing may act on it: no search by the provider, no server that it calls. Nor may the answer have a format,
+because a formatted answer would be taken for a summary. Every version of an API brings new fields, so harmless ones are
+listed, and all others are left out.
+
+Sources of the list: API references of OpenAI (Chat, Responses), Anthropic (Messages), OpenRouter, Mistral, DeepSeek,
+Qwen, Z.ai, vLLM, llama.cpp (server) and Ollama; the clients of docs/clients.md.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +35,15 @@ OnReply: TypeAlias = Callable[[Reply], Awaitable[None] | None]
 def summariser(
     provider: Provider, *, on_reply: OnReply | None = None, counter: Counter = ESTIMATE
 ) -> ProviderSummariser:
-    """What asks the provider for a summary; `on_reply` gets each reply, for its usage, and may be awaitable."""
+    """Return a summariser that asks the provider. `on_reply` receives each reply, for its usage, and may be async."""
     return ProviderSummariser(provider, on_reply, counter)
 
 
 class ProviderSummariser:
-    """Asks a provider for summaries, by a prompt of their own or by going on from a request of the session.
+    """Asks a provider for summaries, in a prompt of their own or as a continuation of a request.
 
-    Keys and tokens in known shapes are taken out of a summary. ProviderError is raised, which the context takes for a
-    failed summary. A text that was cut off or refused is said to be so, and rejected there, as is a call of a tool.
+    Secrets of known shapes are removed from summaries. The context treats a ProviderError as a failed summary, and
+    rejects a reply that was cut off, refused, or calls a tool.
     """
 
     def __init__(self, provider: Provider, on_reply: OnReply | None, counter: Counter) -> None:
@@ -51,14 +60,14 @@ class ProviderSummariser:
         return self._provider.dialect
 
     async def __call__(self, messages: list[dict[str, str]], max_output_tokens: int) -> Completion:
-        """A summary for plain texts."""
-        return await self._asked(_request(self.dialect, messages, max_output_tokens, self._counter))
+        """Summarise plain texts."""
+        return await self._complete(_request(self.dialect, messages, max_output_tokens, self._counter))
 
     async def continued(self, request: Request) -> Completion:
-        """A summary for a request of the session with the question at its end."""
-        return await self._asked(request)
+        """Summarise by a request of the session that ends with the question."""
+        return await self._complete(request)
 
-    async def _asked(self, request: Request) -> Completion:
+    async def _complete(self, request: Request) -> Completion:
         reply: Reply | None = None
         async for piece in self._provider.stream(request):
             if isinstance(piece, Reply):
@@ -66,15 +75,15 @@ class ProviderSummariser:
         if reply is None:
             return Completion("", "length")
         if self._on_reply is not None:
-            heard = self._on_reply(reply)
-            if heard is not None:
-                await heard
+            pending = self._on_reply(reply)
+            if pending is not None:
+                await pending
         reason = "tool_calls" if reply.calls else reply.finish_reason
         return Completion(redact(reply.text), reason, _usage(reply))
 
 
 def _usage(reply: Reply) -> Usage | None:
-    """What was reported, if anything was that can be read."""
+    """Return the usage report, or None if there is none or it cannot be parsed."""
     try:
         return None if reply.usage is None else usage_of(reply.usage)
     except InvalidInput:
@@ -82,7 +91,7 @@ def _usage(reply: Reply) -> Usage | None:
 
 
 def _request(dialect: str, messages: list[dict[str, str]], max_output_tokens: int, counter: Counter) -> Request:
-    """Plain texts as a request of the dialect: system text beside the messages, which is right in all three."""
+    """Return plain texts as a request. System text is outside the messages, from where each dialect places it."""
     reader = codec(dialect)
     texts = [message["content"] for message in messages if message["role"] == "system"]
     system: System = _BETWEEN.join(texts) if texts else None
@@ -102,21 +111,21 @@ def _request(dialect: str, messages: list[dict[str, str]], max_output_tokens: in
 
 
 _KNOWN: Final = frozenset(
-    # How much is written, how it is sampled, and where it ends.
+    # Length, sampling and end of the reply.
     "max_tokens max_completion_tokens max_output_tokens n seed random_seed stop stop_sequences temperature top_p top_k "
     "min_p top_a typical_p presence_penalty frequency_penalty repetition_penalty repeat_penalty logit_bias logprobs "
     "top_logprobs prediction verbosity "
-    # How much is thought before.
+    # Amount of thinking.
     "thinking reasoning reasoning_effort reasoning_format reasoning_split include_reasoning enable_thinking "
     "thinking_budget preserve_thinking chat_template_kwargs chat_template_args prompt_mode "
-    # How calls of tools are written: which tools there are is looked at elsewhere.
+    # Form of tool calls. The tools themselves are checked elsewhere.
     "parallel_tool_calls max_tool_calls tool_stream "
-    # What comes back beside the text, and how.
+    # Additional output, and its form.
     "include stream_options usage timings_per_token return_progress "
-    # Where, how fast and for whom it is computed.
+    # Place, speed and owner of the computation.
     "service_tier speed inference_geo provider user user_id safety_identifier metadata client_metadata store "
     "session_id user_profile_id anthropic_version anthropic_beta safe_prompt moderation diagnostics "
-    # What is kept or left out of the prompt.
+    # Caching and truncation of the prompt.
     "cache_control prompt_cache_key prompt_cache_retention prompt_cache_options cache_prompt id_slot truncation "
     "transforms context_management keep_alive options num_ctx".split()
 )
@@ -125,17 +134,17 @@ _CHOICES: Final = (None, "auto", "none")
 
 
 def text_only(fields: Mapping[str, Json]) -> dict[str, Json]:
-    """Those of some fields that are known to do no harm."""
+    """Return the fields that are known to be harmless."""
     return {name: value for name, value in fields.items() if _is_harmless(name, value)}
 
 
 def is_text_only(fields: Mapping[str, Json]) -> bool:
-    """Whether all of some fields are. Those of the conversation itself (model, messages, tools) are not for here."""
+    """Whether all fields are harmless. Pass none of the conversation itself (model, messages, tools)."""
     return all(_is_harmless(name, value) for name, value in fields.items())
 
 
 def _is_harmless(name: str, value: Json) -> bool:
-    if value is None or value is False or value == []:  # switched off, whatever it is
+    if value is None or value is False or value == []:  # switched off, so harmless even if unknown
         return True
     check = _CHECKED.get(name)
     return name in _KNOWN if check is None else check(value)
@@ -147,12 +156,12 @@ def _is_free(choice: Json) -> bool:
 
 
 def _is_plain(form: Json) -> bool:
-    """Whether a form of the answer is none."""
+    """Whether an output format is plain text."""
     return not form or (isinstance(form, Mapping) and form.get("type") == "text")
 
 
 def _holds(*names: str) -> Callable[[Json], bool]:
-    """A check for an object with no other fields than `format`, which is none, and these."""
+    """Return a check for an object with only these fields and a plain `format`."""
 
     def check(value: Json) -> bool:
         return isinstance(value, Mapping) and value.keys() <= {"format", *names} and _is_plain(value.get("format"))

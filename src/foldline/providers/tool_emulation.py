@@ -1,9 +1,9 @@
-"""Tools for a server whose template has none (`tools: schema`): a call or an answer, held to a JSON schema.
+"""Tools for a server whose template has none (`tools: schema`): each turn is a call or an answer under a JSON schema.
 
-The server decodes under the schema (`response_format`), so what it writes is a valid call whatever the model is. The
-rewritten request takes no more tokens than the original was counted at: a line that names a tool and its parameters is
-shorter than its JSON schema, which pays for the words around calls and results; and the schema itself is never part of
-the prompt. By llama.cpp's own count, over a session of 20 calls with five tools: 0.66 to 0.95 of the estimate.
+The server decodes under the schema (`response_format`), so any model writes valid calls. The rewritten request takes no
+more tokens than the count of the original: a line with a tool and its parameters is shorter than its JSON schema, which
+makes up for the words around calls and results, and the schema itself is not part of the prompt. By llama.cpp's own
+count, over a session of 20 calls with five tools: 0.66 to 0.95 of the estimate.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from foldline.providers.tool_emulation_prompt import Bounds, functions, plain_me
 __all__ = ["Fields", "SchemaTools"]
 
 Fields: TypeAlias = Mapping[str, Json]
-"""Further fields of a request's body."""
+"""Additional fields of a request body."""
 
 
 class SchemaTools:
-    """A provider with tools, made of one in the dialect "openai-chat" whose server ignores them.
+    """Adds tools to a provider of the dialect "openai-chat" whose server ignores them.
 
-    `provider_with(fields)` returns the provider of that server whose requests carry these fields besides their own; it
-    is called once without any, and once for each set of tools. Each turn is one call or one answer. Output that was
-    cut off before the object was whole is text, with the finish reason "length". Ids of calls follow from the request.
+    `provider_with(fields)` returns a provider whose requests have these additional fields. It is called once without
+    fields, and once for each set of tools. Each turn is one call or one answer. Output that ends inside the object is
+    text with the finish reason "length". Call ids are derived from the request.
     """
 
     def __init__(self, provider_with: Callable[[Fields], Provider], *, bounds: Bounds | None = None) -> None:
@@ -41,7 +41,7 @@ class SchemaTools:
         self._plain = provider_with({})
         if self._plain.dialect != "openai-chat":
             raise InvalidInput(f'needs the dialect "openai-chat", not {self._plain.dialect!r}', place="tools: schema")
-        self._held: dict[str, Provider] = {}
+        self._by_schema: dict[str, Provider] = {}
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class SchemaTools:
 
     @property
     def dialect(self) -> str:
-        """Chat Completions: what comes back are ordinary messages with `tool_calls`."""
+        """Chat Completions: replies are ordinary messages with `tool_calls`."""
         return "openai-chat"
 
     @property
@@ -69,15 +69,15 @@ class SchemaTools:
 
     async def aclose(self) -> None:
         """Close the providers inside."""
-        for provider in (self._plain, *self._held.values()):
+        for provider in (self._plain, *self._by_schema.values()):
             await provider.aclose()
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
-        """Send a request; text comes as it is written, a call with the `Reply`. Raises ProviderError."""
+        """Send a request. Text arrives in pieces, a call with the `Reply`. Raises ProviderError."""
         plain = replace(request, messages=plain_messages(request), system=None, tools=None, stable_until=0)
         turn = _TurnReader() if any(functions(request.tools)) else None
-        inner = self._holding(request) if turn else self._plain
-        # The protocol promises an iterator; that of every provider here is a generator, which can be closed.
+        inner = self._with_schema(request) if turn else self._plain
+        # The protocol promises an iterator. Every provider here returns a generator, which can be closed.
         async with aclosing(cast("Any", inner.stream(plain))) as pieces:
             async for piece in pieces:
                 if turn is None:
@@ -91,14 +91,14 @@ class SchemaTools:
                 else:
                     yield piece
 
-    def _holding(self, request: Request) -> Provider:
-        """The provider that holds the model to the schema of the request's tools."""
+    def _with_schema(self, request: Request) -> Provider:
+        """Return the provider whose server decodes under the schema of the request's tools."""
         schema = turn_schema(request.tools or (), self._bounds)
         key = json.dumps(schema)
-        if key not in self._held:
+        if key not in self._by_schema:
             form = {"type": "json_schema", "json_schema": {"name": "turn", "strict": True, "schema": schema}}
-            self._held[key] = self._provider_with({"response_format": form})
-        return self._held[key]
+            self._by_schema[key] = self._provider_with({"response_format": form})
+        return self._by_schema[key]
 
 
 _START: Final = re.compile(r'\s*\{\s*"(answer|tool)"\s*:\s*"')
@@ -107,27 +107,27 @@ _STRING: Final = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
 
 @dataclass(slots=True)
 class _TurnReader:
-    """The object of one turn while it is being written.
+    """Parses the object of one turn while it is being written.
 
-    `read` is how much of `written` has been understood, `told` how much text has gone out.
+    `read` is the parsed length of `written`. `emitted` is the text that has gone out.
     """
 
     written: str = ""
-    kind: str = ""  # "answer", "tool", "plain" (no object after all), "" as long as nobody can say
+    kind: str = ""  # "answer", "tool", "plain" (no object after all), "" while it is unknown
     read: int = 0
-    told: str = ""
+    emitted: str = ""
     named: bool = False
 
     def feed(self, text: str) -> Iterator[Piece]:
-        """What a piece of output brings."""
+        """Parse a piece of output."""
         self.written += text
         if not self.kind:
             self._begin()
         if self.kind == "plain":
-            yield from self._tell(self.written[self.read :])
+            yield from self._emit(self.written[self.read :])
             self.read = len(self.written)
         elif self.kind == "answer":
-            yield from self._tell(self._decoded())
+            yield from self._emit(self._decoded())
         elif self.kind == "tool" and not self.named:
             whole = _STRING.match(self.written, self.read)
             if whole and self.written[whole.end() : whole.end() + 1] == '"':
@@ -135,7 +135,7 @@ class _TurnReader:
                 yield CallStarted(json.loads(f'"{whole[0]}"', strict=False))
 
     def close(self, reply: Reply, request: Request) -> Iterator[Piece]:
-        """The reply with the call or the text that the object stands for; before it, text that has not gone out."""
+        """Yield the remaining text, and then the reply with the call or the text of the object."""
         if not self.written:
             yield from self.feed(reply.text)  # a server that did not stream
         found = _object(self.written)
@@ -156,12 +156,12 @@ class _TurnReader:
             yield replace(reply, messages=(wire,), text="", calls=(call,), finish_reason="tool_calls")
             return
         if self.kind != "answer":
-            yield from self._tell(self.written[len(self.told) :])
-        if reply.calls or not self.told:
+            yield from self._emit(self.written[len(self.emitted) :])
+        if reply.calls or not self.emitted:
             yield reply
             return
-        wire = {"role": "assistant", "content": self.told}
-        yield replace(reply, messages=(wire,), text=self.told, calls=())
+        wire = {"role": "assistant", "content": self.emitted}
+        yield replace(reply, messages=(wire,), text=self.emitted, calls=())
 
     def _begin(self) -> None:
         if start := _START.match(self.written):
@@ -170,18 +170,18 @@ class _TurnReader:
             self.kind = "plain"
 
     def _decoded(self) -> str:
-        """What has come of the answer's text since last time, up to the last whole character."""
+        """Return the new text of the answer, up to the last whole character."""
         more = _STRING.match(self.written, self.read)
         raw = more[0] if more else ""
         text: str = json.loads(f'"{raw}"', strict=False)
-        if text and "\ud800" <= text[-1] <= "\udbff":  # the first half of a pair: the other is still to come
+        if text and "\ud800" <= text[-1] <= "\udbff":  # half a surrogate pair, whose other half is still to come
             raw, text = raw[:-6], text[:-1]
         self.read += len(raw)
         return text
 
-    def _tell(self, text: str) -> Iterator[Piece]:
+    def _emit(self, text: str) -> Iterator[Piece]:
         if text:
-            self.told += text
+            self.emitted += text
             yield TextDelta(text)
 
 
@@ -194,6 +194,6 @@ def _object(text: str) -> Mapping[str, Json]:
 
 
 def _call_id(request: Request, written: str) -> str:
-    """An id that follows from the request and the reply: the same for a replay, another one for each turn."""
+    """Derive an id from the request and the reply: the same for a replay, a different one for each turn."""
     text = json.dumps([request.messages, written], ensure_ascii=False, default=str)
     return f"call_{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"

@@ -1,8 +1,12 @@
-"""A request with tools, written as plain messages for a template that knows none.
+"""A request with tools as plain messages, for a template without tools, and the JSON schema of its turns.
 
-What comes out are one system message and then user and assistant messages in turn, beginning with the user: the
-strictest templates (Gemma's) refuse anything else. The text of message i depends on the messages up to i only, so the
-prompt of the next request begins with that of this one and the server's prefix cache stays warm.
+The result is one system message and then alternating user and assistant messages that begin with the user, because the
+strictest templates (Gemma's) refuse anything else. The text of message i depends only on the messages up to i, so the
+next prompt begins with this one and the server's prefix cache stays warm.
+
+A server compiles the schema to a grammar (llama.cpp: `json_schema_to_grammar`; vLLM: xgrammar) and checks it for every
+token. So the schema has only keywords that shape the output. Every text and list is bounded, because a small model that
+repeats itself fills anything without an end.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ __all__ = ["SMALL", "Bounds", "Function", "call_text", "functions", "plain_messa
 
 _CHAT: Final = codec("openai-chat")
 _RULE: Final = 'Reply with one JSON object: {"tool":NAME,"arguments":{…}} to use a tool, or {"answer":TEXT}.\nTools:'
-_BEFORE: Final = "(The conversation goes on.)"  # where the first message is the model's own
+_BEFORE: Final = "(The conversation goes on.)"  # the user's turn before a history that begins with the model
 _BETWEEN: Final = "\n\n"
 _MAX_LINE_DEPTH: Final = 3  # of objects in the line of a tool
 
@@ -28,17 +32,17 @@ _Content = str | list[Mapping[str, Any]]
 
 
 def plain_messages(request: Request) -> list[Wire]:
-    """The messages of a request of the dialect "openai-chat", tools and system text included. O(size of the request).
+    """Return a request of the dialect "openai-chat" as plain messages, with tools and system text. O(size).
 
-    A call becomes the JSON object that the model is asked for, a result a message of the user. Reasoning is left out,
-    as templates do with that of earlier turns. Images stay content blocks.
+    A call becomes the JSON object that the model is to write, a result a user message. Images stay content blocks.
+    Reasoning is left out, as templates do for earlier turns.
     """
     system = [_system_text(request.system), tools_text(request.tools)]
     turns: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for wire in request.messages:
         message = _CHAT.read(wire)
-        # Which one it is of needs words only where it is one of several.
+        # A result names its call only if there are several.
         several = len(message.calls) > 1
         names.update((call.id, f" of {call.name}" if several else "") for call in message.calls)
         if message.role == "system" and not turns:
@@ -57,7 +61,7 @@ def plain_messages(request: Request) -> list[Wire]:
 
 
 def tools_text(tools: Sequence[Mapping[str, Json]] | None) -> str:
-    """How the model is told of the tools: one line for each, one more for each parameter that is described."""
+    """Return the tools as text: one line for each, and one more for each parameter with a description."""
     lines = []
     for function in functions(tools):
         properties = function.parameters.get("properties")
@@ -72,7 +76,7 @@ def tools_text(tools: Sequence[Mapping[str, Json]] | None) -> str:
 
 
 def call_text(name: str, arguments: str) -> str:
-    """A call as the object that the model is asked for; `arguments` as they stand, so that no token of them changes."""
+    """Return a call as the object that the model is to write, with unchanged `arguments` and so the same tokens."""
     return f'{{"tool":{json.dumps(name, ensure_ascii=False)},"arguments":{arguments.strip() or "{}"}}}'
 
 
@@ -100,7 +104,7 @@ def _content(message: Message, names: Mapping[str, str]) -> _Content:
 
 
 def _block(part: Part) -> _Content:
-    """A part that is no text, as the block it came as; nothing for what stands in fields of the message."""
+    """Return the original block of a non-text part; nothing for a part from other fields of the message."""
     raw = part.raw
     if isinstance(raw, Mapping) and raw.get("type") in ("image_url", "input_audio", "file"):
         return [raw]
@@ -150,7 +154,7 @@ def _type(schema: Json, depth: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The longest texts and lists that a model may write: characters of an argument and of an answer, items."""
+    """The longest texts and lists that a model may write."""
 
     argument_chars: int = 8_000
     answer_chars: int = 16_000
@@ -158,9 +162,9 @@ class Bounds:
 
 
 SMALL: Final = Bounds(argument_chars=120, answer_chars=400, items=4)
-"""For models of some 100 million parameters, which soon repeat themselves: a text as long as a path, a few lines."""
+"""Bounds for models of about 100 million parameters, which soon repeat themselves: a path, a few lines."""
 
-_INTEGER_LIMIT: Final = 999_999_999  # a round number of nines is the shortest grammar; the loop checks the arguments
+_INTEGER_LIMIT: Final = 999_999_999  # all nines make the shortest grammar; the agent loop checks the arguments
 _MAX_SCHEMA_DEPTH: Final = 8  # of schemas in schemas; a recursive one ends there
 _ANYTHING: Final = {"type": "object"}
 _KEPT: Final = frozenset({"type", "enum", "const", "minLength", "minItems", "minimum", "maximum"})
@@ -169,7 +173,7 @@ _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A tool as requests of the dialect "openai-chat" carry it."""
+    """A tool of the dialect "openai-chat"."""
 
     name: str
     description: str
@@ -177,7 +181,7 @@ class Function:
 
 
 def functions(tools: Sequence[Mapping[str, Json]] | None) -> Iterator[Function]:
-    """The functions among the tools; what has no name or is of another type is left out, as such a server would."""
+    """Yield the functions among the tools. Tools without a name or of another type are skipped, as servers do."""
     for tool in tools or ():
         body = tool.get("function")
         if isinstance(body, Mapping) and isinstance(body.get("name"), str):
@@ -190,7 +194,7 @@ def functions(tools: Sequence[Mapping[str, Json]] | None) -> Iterator[Function]:
 
 
 def turn_schema(tools: Sequence[Mapping[str, Json]], bounds: Bounds) -> dict[str, Json]:
-    """The schema of {"tool": NAME, "arguments": {…}} for each tool, or of {"answer": TEXT}. O(size of the schemas)."""
+    """Return the schema of {"tool": NAME, "arguments": {…}} for each tool, or {"answer": TEXT}. O(size)."""
     calls = [
         _closed_object(
             {
@@ -200,7 +204,7 @@ def turn_schema(tools: Sequence[Mapping[str, Json]], bounds: Bounds) -> dict[str
         )
         for function in functions(tools)
     ]
-    # Not empty: a small model takes the shortest way out of a grammar, which is to say nothing.
+    # At least one character: a small model takes the shortest path through a grammar, an empty answer.
     text = {"type": "string", "minLength": 1, "maxLength": bounds.answer_chars}
     return {"anyOf": [*calls, _closed_object({"answer": text})]}
 
@@ -215,14 +219,14 @@ def _closed_object(properties: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _bounded(schema: Json, root: Mapping[str, Json], bounds: Bounds, depth: int) -> dict[str, Json]:
-    """A schema with bounds in it, its references replaced by what they refer to."""
+    """Return a schema with bounds and resolved references."""
     schema = _resolved(schema, root)
     if depth > _MAX_SCHEMA_DEPTH:
         return dict(_ANYTHING)
     out: dict[str, Json] = {key: value for key, value in schema.items() if key in _KEPT}
     for key in _CHOICES:
         if isinstance(schema.get(key), list) and schema[key]:
-            # "oneOf" differs in what it refuses, not in what it lets a model write.
+            # To a grammar "oneOf" is "anyOf": it only refuses more of what can be written.
             name = "anyOf" if key == "oneOf" else key
             out[name] = [_bounded(inner, root, bounds, depth + 1) for inner in schema[key]]
     if "properties" in schema:
@@ -252,7 +256,7 @@ def _bounded(schema: Json, root: Mapping[str, Json], bounds: Bounds, depth: int)
 
 
 def _resolved(schema: Json, root: Mapping[str, Json]) -> Mapping[str, Json]:
-    """What a local reference ("#/$defs/Name") names; an object of any kind where it leads nowhere or in a circle."""
+    """Resolve a local reference ("#/$defs/Name"); any object if it leads nowhere or in a circle."""
     for _ in range(_MAX_SCHEMA_DEPTH):
         if not isinstance(schema, Mapping):
             return {} if schema is True else _ANYTHING
