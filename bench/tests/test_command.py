@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from foldline.cli.main import cli
 from foldline_bench.measure.speed import session as long_session
-from foldline_bench.workers.processes import workplace
+from foldline_bench.workers.processes import worker_folder
 
 NOBODY = ("--peers", "no such folder")
 
@@ -208,5 +208,5 @@ def test_stopped_it_ends_the_workers_and_keeps_what_was_finished(
     left = list((tmp_path / "temporary").iterdir())
     assert len(left) == (1 if number == signal.SIGKILL else 0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    with workplace() as place:
+    with worker_folder() as place:
         assert [str(path) for path in (tmp_path / "temporary").iterdir()] == [place.path]

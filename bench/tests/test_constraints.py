@@ -14,9 +14,9 @@ from foldline_bench.constraints import (
     ConstraintCount,
     Recent,
     constraints_of,
-    held,
     holds,
     plant,
+    replay_planted,
     run,
     table,
 )
@@ -97,10 +97,10 @@ def test_the_words_are_found_however_lines_are_broken_and_nowhere_else() -> None
 
 def test_the_last_messages_alone_lose_it_and_a_policy_keeps_it() -> None:
     session = Session(name="chat", dialect="openai-chat", messages=tuple(chat()))
-    lost = held(session, RULE, ("top", "user"), "RecentN(5)", 2_000)
+    lost = replay_planted(session, RULE, ("top", "user"), "RecentN(5)", 2_000)
     assert (lost.requests, lost.kept) == (40, 3)
     for place in (("top", "user"), ("middle", "user"), ("top", "system"), ("middle", "system")):
-        kept = held(session, RULE, place, "balanced", 2_000)
+        kept = replay_planted(session, RULE, place, "balanced", 2_000)
         assert kept.kept == kept.requests >= 19
 
 
@@ -147,5 +147,5 @@ def test_the_constraints_of_the_package_outlive_the_folds_of_a_chat() -> None:
     constraints = constraints_of(PYTHON)
     assert len(constraints) == 15
     session = Session(name="chat", dialect="openai-chat", messages=tuple(chat(16)))
-    results = [held(session, one, ("top", "user"), "economical", 2_000) for one in constraints]
+    results = [replay_planted(session, one, ("top", "user"), "economical", 2_000) for one in constraints]
     assert [one.number for one in results if one.kept < one.requests] == []

@@ -54,7 +54,7 @@ def test_of_a_prompt_the_messages_are_summarised_and_the_whole_is_billed() -> No
     prompt = [{"role": "system", "content": "Summarise: be brief"}, {"role": "user", "content": "<m>x</m>"}]
     summariser = FixedSummariser(Words())
     assert summariser.summarize(prompt, said=MESSAGES[2:]).splitlines() == ["tool: app.py", "user: Go on."]
-    assert [asked.prompt_tokens for asked in summariser.take()] == [6]
+    assert [asked.prompt_tokens for asked in summariser.pop_calls()] == [6]
 
 
 def test_a_line_that_looks_like_a_speaker_is_no_message() -> None:
@@ -116,7 +116,7 @@ def test_what_stays_in_view_beside_a_summary_is_not_in_it() -> None:
     request = asking(later, kept=2)
     summariser = FixedSummariser(Words())
     assert ContinuedSummariser(summariser).continued(request) == FixedSummariser(Words()).summarize(MESSAGES[:3])
-    [asked] = summariser.take()
+    [asked] = summariser.pop_calls()
     assert asked.cached_tokens == 1_000 - 9, "what is new is not in the cache"
 
 
@@ -124,10 +124,10 @@ def test_each_call_is_noted_once_with_its_tokens() -> None:
     summariser = FixedSummariser(Words())
     summariser.answer("Human: a b c", cached_tokens=2)
     summariser.answer("AI: d")
-    assert summariser.take() == (SummaryCall(4, 2, 4), SummaryCall(2, 0, 2))
-    assert summariser.take() == ()
-    assert summariser.take_seconds() > 0
-    assert summariser.take_seconds() == 0
+    assert summariser.pop_calls() == (SummaryCall(4, 2, 4), SummaryCall(2, 0, 2))
+    assert summariser.pop_calls() == ()
+    assert summariser.pop_seconds() > 0
+    assert summariser.pop_seconds() == 0
 
 
 def test_a_question_at_the_end_of_a_request_is_all_that_is_not_in_the_cache() -> None:
@@ -135,4 +135,4 @@ def test_a_question_at_the_end_of_a_request_is_all_that_is_not_in_the_cache() ->
     summariser = FixedSummariser(Words())
     written = ContinuedSummariser(summariser).continued(request)
     assert written == FixedSummariser(Words()).summarize(MESSAGES)
-    assert summariser.take() == (SummaryCall(1_000, 1_000 - 3, 13),)
+    assert summariser.pop_calls() == (SummaryCall(1_000, 1_000 - 3, 13),)

@@ -30,7 +30,7 @@ from foldline.reducers.mask import ShortenOld
 from foldline.text.shorten import largest
 from foldline.tokens import CharsPerFour
 from foldline.view.budget import Trigger
-from foldline_bench.workers.environment import surroundings
+from foldline_bench.workers.environment import worker_environment
 
 __all__ = ["KIT_PYTHON", "CompactedText", "Foldline", "KitTurn"]
 
@@ -149,7 +149,7 @@ def main(given: Sequence[str] | None = None) -> None:
     spec, form = "foldline_bench.conformance:Foldline", "json" if asked.json else "md"
     for arguments in (["benchmark", "--spec", spec], ["check", spec, "--budgets", "10%,20%,30%"]):
         command = [str(asked.python), "-m", "compaction_kit.cli", *arguments, "--format", form]
-        environment = {**surroundings(), "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**worker_environment(), "PYTHONPATH": str(Path(__file__).parents[2])}
         done = subprocess.run(command, env=environment, check=False)
         if done.returncode > 1:  # 1: it flags something, which its table tells
             sys.exit(done.returncode)

@@ -27,7 +27,7 @@ from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
 from foldline.replay import Managed, MeasuredSession, Sender, Sent, context_for
 from foldline.tokens import ESTIMATE
-from foldline_bench.workers.environment import surroundings
+from foldline_bench.workers.environment import worker_environment
 
 __all__ = ["Constraint", "ConstraintCount", "Recent", "constraints_of", "holds", "plant", "table"]
 
@@ -99,7 +99,7 @@ def constraints_of(python: Path = _PYTHON) -> list[Constraint]:
     hint = f"conpact is not there; install it with `python bench/tools/bench_peers.py {python.parts[-3]}`"
     try:
         found = subprocess.run(
-            [str(python), "-c", _TEXTS], capture_output=True, text=True, check=False, env=surroundings()
+            [str(python), "-c", _TEXTS], capture_output=True, text=True, check=False, env=worker_environment()
         )
     except OSError:
         raise InvalidInput(hint, place=str(python)) from None
@@ -151,7 +151,7 @@ def _texts(content: object) -> Iterator[str]:
                 yield cast("str", part["text"])
 
 
-def held(
+def replay_planted(
     session: Session,
     constraint: Constraint,
     place: tuple[Position, Role],
@@ -228,7 +228,7 @@ def run(
                 continue
             on_session(f"{session.name} at {budget:,}")
             out += [
-                held(session, constraint, place, system, budget)
+                replay_planted(session, constraint, place, system, budget)
                 for system in systems
                 for place in PLACES
                 for constraint in constraints

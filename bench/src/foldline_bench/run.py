@@ -1,4 +1,4 @@
-"""A whole bench: every system at every budget over the same sessions, each in a process of its own, then compared."""
+"""A whole bench: every system at every budget over the same sessions, one process each, and their comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foldline.replay import DISTANCES, NONE
 from foldline.replay.rows import ENOUGH
 from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front
 from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
-from foldline_bench.session_inputs import gather
+from foldline_bench.session_inputs import collect_sessions
 from foldline_bench.values import (
     COLD_EVERY,
     FRONT_RULE,
@@ -39,23 +39,24 @@ from foldline_bench.values import (
     SystemRun,
 )
 from foldline_bench.workers.jobs import BenchJob, SessionFile, neutral_counter
-from foldline_bench.workers.offers import OURS, our_system
-from foldline_bench.workers.processes import DiedError, Peer, WorkerFolder, peers_in, said, workplace
+from foldline_bench.workers.offers import OWN_SYSTEMS, own_system
+from foldline_bench.workers.processes import DiedError, Peer, WorkerFolder, peers_in, run_job, worker_folder
 
 __all__ = ["BenchPlan", "BenchProgress", "bench"]
 
-# What a worker may take, beside the time of its system, to read all sessions or to measure one, on a busy machine.
-_PATIENCE_SECONDS = 600.0
+# For reading all sessions, or measuring one, on a busy machine; the time of the system itself comes on top.
+_OVERHEAD_SECONDS = 600.0
 
-# The budget at which the long session is run, or else the smallest: elsewhere it would say the same again.
+# The budget of the long session; the smallest one if this is not measured. At further ones it would say the same.
 _STRESS_TOKENS = 16_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
-    """What is to be measured. `systems` are names or patterns (`langchain*`), of a system or of a peer; empty: all.
+    """What to measure. `systems` are names or patterns (`langchain*`) of systems or peers; empty: all.
 
-    `found` are those of `paths` that nobody named, since they were in a folder: what cannot be read there is left out.
+    `found` are those of `paths` that come from a folder. They are skipped if they cannot be read; a file that the user
+    named is an error then.
     """
 
     paths: tuple[str, ...]
@@ -72,9 +73,9 @@ class BenchPlan:
 
 @dataclass(frozen=True, slots=True)
 class BenchProgress:
-    """How far the bench is: the system at work, the sessions it has done of so many, and how it ended, once it has.
+    """Progress of the bench: the running system, and how many of its sessions are done.
 
-    `died` is what it said when it ended early.
+    `died` is the last line of a worker that ended early.
     """
 
     system: str
@@ -86,23 +87,24 @@ class BenchProgress:
 
 
 def bench(plan: BenchPlan, on_step: Callable[[BenchProgress], None] = lambda _step: None) -> BenchResult:
-    """Measure. Takes as long as all systems take, one after the other. Raises InvalidInput for what cannot be run.
+    """Run a bench, one system after the other. Raises InvalidInput for a plan that cannot be run.
 
-    A worker that dies costs its system what it had not told yet; the rest goes on. Stopped by KeyboardInterrupt, it
-    gives what the systems say that were finished, as `partial`; before the first one is, the interrupt comes out.
+    A worker that dies costs its system the sessions that it had not reported; the bench goes on. After a
+    KeyboardInterrupt the result has the systems that were finished, and is `partial`; before the first one is
+    finished, the interrupt is raised.
     """
     began, date = monotonic(), datetime.now(UTC)
-    gathered = gather(plan.paths, found=plan.found, exact=plan.exact)
-    _with_sessions(plan, gathered.rows)
-    with workplace() as place:
-        systems, hosts, absent = _systems(plan, place)
-        cast = _Cast(gathered.files, gathered.rows, systems, hosts, place)
-        budgets, stopped = _measured(plan, cast, on_step)
+    collected = collect_sessions(plan.paths, found=plan.found, exact=plan.exact)
+    _require_sessions(plan, collected.rows)
+    with worker_folder() as folder:
+        systems, hosts, absent = _systems(plan, folder)
+        inputs = _BenchInputs(collected.files, collected.rows, systems, hosts, folder)
+        budgets, stopped = _run_budgets(plan, inputs, on_step)
     taking_part = {name for each in budgets for name in each["sessions"]}
     return BenchResult(
         schema=SCHEMA,
         partial=stopped,
-        made=_made(date, monotonic() - began),
+        made=_provenance(date, monotonic() - began),
         counter=neutral_counter(plan.exact).name,
         own_counter=plan.own_counter,
         told_rule=FRONT_RULE,
@@ -114,8 +116,8 @@ def bench(plan: BenchPlan, on_step: Callable[[BenchProgress], None] = lambda _st
         repeat=plan.repeat,
         time_cap_seconds=plan.cap_seconds,
         intervals=Bootstrap(resamples=RESAMPLES, share=SHARE, seed=SEED),
-        sessions=[row for row in gathered.rows if row["name"] in taking_part],
-        left_out=gathered.left_out,
+        sessions=[row for row in collected.rows if row["name"] in taking_part],
+        left_out=collected.left_out,
         systems=systems,
         absent=absent,
         budgets=budgets,
@@ -126,8 +128,8 @@ def _budgets(plan: BenchPlan) -> list[int]:
     return sorted(dict.fromkeys(plan.budgets_tokens))
 
 
-def _with_sessions(plan: BenchPlan, rows: Sequence[SessionRow]) -> None:
-    """Make sure before any work that there are sessions for each budget. Raises InvalidInput."""
+def _require_sessions(plan: BenchPlan, rows: Sequence[SessionRow]) -> None:
+    """Check before any work that each budget has sessions. Raises InvalidInput."""
     largest, budget_tokens = max(row["tokens"] for row in rows), max(plan.budgets_tokens)
     if largest < LEAST_RATIO * budget_tokens:
         reason = f"no session is {LEAST_RATIO} times {budget_tokens:,} tokens; the largest has {largest:,}"
@@ -139,7 +141,7 @@ def _rule(name: str) -> dict[str, float]:
     return {key: value for key, value in asdict(CACHE_RULES[name]).items() if key in wanted}
 
 
-def _made(date: datetime, seconds: float) -> Provenance:
+def _provenance(date: datetime, seconds: float) -> Provenance:
     try:
         own = version("foldline")
     except PackageNotFoundError:
@@ -157,37 +159,39 @@ def _made(date: datetime, seconds: float) -> Provenance:
 # --- systems ----------------------------------------------------------------------------------------------------------
 
 
-def _systems(plan: BenchPlan, place: WorkerFolder) -> tuple[list[SystemRow], dict[str, Peer], list[MissingPeer]]:
-    """The systems to run, no management first; the peers that they run in; and the peers that cannot run."""
-    peers, missing = ([], {}) if _ours_alone(plan.systems) else peers_in(plan.peers_folder)
+def _systems(plan: BenchPlan, folder: WorkerFolder) -> tuple[list[SystemRow], dict[str, Peer], list[MissingPeer]]:
+    """The systems to run, no management first; the peers that provide them; and the peers that cannot run."""
+    peers, missing = ([], {}) if _only_own_systems(plan.systems) else peers_in(plan.peers_folder)
     for pattern in plan.systems:
-        _installed(pattern, peers, missing)
+        _require_installed(pattern, peers, missing)
     absent = [] if plan.systems else [MissingPeer(peer=name, reason=reason) for name, reason in missing.items()]
     broken: list[str] = []
-    offered = [SystemRow(name=name, peer=None, packages={}) for name in OURS]
+    offered = [SystemRow(name=name, peer=None, packages={}) for name in OWN_SYSTEMS]
     hosts = {}
     for peer in peers:
         try:
-            told = list(said(_job(peer, plan.exact), place, python=peer.python, limit_seconds=_PATIENCE_SECONDS))
+            messages = list(
+                run_job(_offer_job(peer, plan.exact), folder, python=peer.python, limit_seconds=_OVERHEAD_SECONDS)
+            )
         except DiedError as error:
             if peer.name in plan.systems:
                 raise InvalidInput(str(error), place=f"systems, {peer.name}") from None
             absent.append(MissingPeer(peer=peer.name, reason=str(error)))
             broken.append(f"{peer.name} cannot be run: {error}")
             continue
-        offer: dict[str, Any] = told[0]["offer"]
+        offer: dict[str, Any] = messages[0]["offer"]
         kinds = ("own_counter", "systems") if plan.own_counter else ("systems", "own_counter")
-        names = offer[kinds[0]] or offer[kinds[1]]  # some can be handed no counter, some have none of their own
+        names = offer[kinds[0]] or offer[kinds[1]]  # some accept no counter, others have none of their own
         offered += [SystemRow(name=name, peer=peer.name, packages=offer["packages"]) for name in names]
         hosts[peer.name] = peer
     try:
-        return _chosen(plan.systems, offered), hosts, absent
-    except InvalidInput as error:  # perhaps a name of theirs, which they could not say
+        return _select(plan.systems, offered), hosts, absent
+    except InvalidInput as error:  # perhaps a system of a peer that could not be listed
         raise InvalidInput("; ".join((error.reason, *broken)), place=error.place) from None
 
 
-def _installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str, str]) -> None:
-    """Raise InvalidInput for a peer that is asked for by name, or by a pattern of names, and has no environment."""
+def _require_installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str, str]) -> None:
+    """Raise InvalidInput if a pattern names a peer that has no environment."""
     if any(fnmatchcase(peer.name, pattern) for peer in peers):
         return
     for name, reason in missing.items():
@@ -198,21 +202,21 @@ def _installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str, str]) 
             raise InvalidInput(f"{name} is {reason}; {hint}", place="systems")
 
 
-def _ours_alone(patterns: Sequence[str]) -> bool:
-    """Whether all that is asked for is ours: then no peer has to say what it has, which takes seconds for each."""
+def _only_own_systems(patterns: Sequence[str]) -> bool:
+    """Whether all patterns name systems of this project: then no peer has to be listed, which takes seconds each."""
     try:
-        return bool(patterns) and all(our_system(pattern) for pattern in patterns)
+        return bool(patterns) and all(own_system(pattern) for pattern in patterns)
     except InvalidInput:
-        return False  # a name of a peer's, or of nobody's, which is told when theirs are known
+        return False  # of a peer, or unknown, which shows once the peers are listed
 
 
-def _chosen(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[SystemRow]:
-    """Those that a pattern names, in their order; without patterns all. Raises InvalidInput for one unknown."""
+def _select(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[SystemRow]:
+    """The systems that the patterns name, in their order; all without patterns. Raises InvalidInput."""
     wanted = dict.fromkeys((NONE,))
     for pattern in patterns:
         named = [row["name"] for row in offered if _matches(pattern, row)]
         if not named:
-            our_system(pattern)  # a policy with other prices or with a summariser
+            own_system(pattern)  # a policy with other prices or with a summariser
             named = [pattern]
         wanted.update(dict.fromkeys(named))
     known = {row["name"]: row for row in offered}
@@ -225,7 +229,7 @@ def _matches(pattern: str, row: SystemRow) -> bool:
     return pattern in (row["name"], row["peer"]) or fnmatchcase(row["name"], pattern)
 
 
-def _job(peer: Peer, exact: bool) -> BenchJob:
+def _offer_job(peer: Peer, exact: bool) -> BenchJob:
     return BenchJob(peer=peer.module, peer_file=peer.file, exact=exact)
 
 
@@ -233,28 +237,28 @@ def _job(peer: Peer, exact: bool) -> BenchJob:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cast:
-    """Who is measured on what, and where."""
+class _BenchInputs:
+    """What all budgets share: sessions, systems, and the folder of the workers."""
 
     files: Sequence[SessionFile]
     rows: Sequence[SessionRow]
     systems: Sequence[SystemRow]
     hosts: Mapping[str, Peer]
-    place: WorkerFolder
+    folder: WorkerFolder
 
     def files_of(self, names: Collection[str]) -> tuple[SessionFile, ...]:
-        """The sessions of these names, small ones first: a slow system then finishes as many as it can."""
+        """The sessions of these names, small ones first, so that a slow system finishes as many as it can."""
         tokens = {row["name"]: row["tokens"] for row in self.rows}
         return tuple(sorted((file for file in self.files if file.name in names), key=lambda file: tokens[file.name]))
 
 
-def _measured(
-    plan: BenchPlan, cast: _Cast, on_step: Callable[[BenchProgress], None]
+def _run_budgets(
+    plan: BenchPlan, inputs: _BenchInputs, on_step: Callable[[BenchProgress], None]
 ) -> tuple[list[BudgetResult], bool]:
-    """All budgets, or those that were begun before an interrupt, and whether there was one."""
+    """The results of all budgets that were begun, and whether an interrupt ended them."""
     out: list[BudgetResult] = []
     for budget_tokens in _budgets(plan):
-        found, interrupt = _at_budget(plan, budget_tokens, cast, on_step)
+        found, interrupt = _run_budget(plan, budget_tokens, inputs, on_step)
         if found["runs"]:
             out.append(found)
         if interrupt is not None:
@@ -264,18 +268,18 @@ def _measured(
     return out, False
 
 
-def _at_budget(
-    plan: BenchPlan, budget_tokens: int, cast: _Cast, on_step: Callable[[BenchProgress], None]
+def _run_budget(
+    plan: BenchPlan, budget_tokens: int, inputs: _BenchInputs, on_step: Callable[[BenchProgress], None]
 ) -> tuple[BudgetResult, KeyboardInterrupt | None]:
-    """The systems at one budget, one after the other, up to an interrupt; the one at work then is left out."""
-    groups = {row["name"]: row["group"] for row in cast.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
-    small = [row["name"] for row in cast.rows if row["name"] not in groups]
+    """Run the systems at one budget, up to an interrupt. The system that runs then is left out."""
+    groups = {row["name"]: row["group"] for row in inputs.rows if row["tokens"] >= LEAST_RATIO * budget_tokens}
+    small = [row["name"] for row in inputs.rows if row["name"] not in groups]
     budgets = _budgets(plan)
     stress_at = _STRESS_TOKENS if _STRESS_TOKENS in budgets else budgets[0]
     runs: list[SystemRun] = []
     interrupt = None
-    for system in cast.systems:
-        peer = cast.hosts.get(system["peer"] or "")
+    for system in inputs.systems:
+        peer = inputs.hosts.get(system["peer"] or "")
         job = BenchJob(
             system=system["name"],
             peer=peer.module if peer else "",
@@ -287,10 +291,10 @@ def _at_budget(
             repeat=plan.repeat,
             cap_seconds=plan.cap_seconds,
             stress=plan.stress and budget_tokens == stress_at,
-            sessions=cast.files_of(groups),
+            sessions=inputs.files_of(groups),
         )
         try:
-            runs.append(_one(job, cast.place, peer.python if peer else sys.executable, on_step))
+            runs.append(_run_system(job, inputs.folder, peer.python if peer else sys.executable, on_step))
         except KeyboardInterrupt as stop:
             interrupt = stop
             break
@@ -301,25 +305,27 @@ def _at_budget(
     return result, interrupt
 
 
-def _one(job: BenchJob, place: WorkerFolder, python: str, on_step: Callable[[BenchProgress], None]) -> SystemRun:
-    """One worker's whole work. What it told before it died is kept."""
+def _run_system(
+    job: BenchJob, folder: WorkerFolder, python: str, on_step: Callable[[BenchProgress], None]
+) -> SystemRun:
+    """Run one system in a worker. What it reported before it died is kept."""
     done: dict[str, SessionFigures] = {}
     run = SystemRun(
         system=job.system, died=None, unfinished=[], apart=False, sessions=done, figures=None, groups={}, stress=None
     )
     total = len(job.sessions)
     on_step(BenchProgress(job.system, job.budget_tokens, 0, total))
-    limit = _PATIENCE_SECONDS + 2 * job.cap_seconds
+    limit = _OVERHEAD_SECONDS + 2 * job.cap_seconds
     try:
-        for told in said(job, place, python=python, limit_seconds=limit):
-            if "figures" in told:
-                done[told["session"]] = told["figures"]
+        for message in run_job(job, folder, python=python, limit_seconds=limit):
+            if "figures" in message:
+                done[message["session"]] = message["figures"]
                 on_step(BenchProgress(job.system, job.budget_tokens, len(done), total))
-            elif "cpu_seconds" in told:
-                done[told["session"]]["cpu_seconds"] = told["cpu_seconds"]
-            elif "stress" in told:
+            elif "cpu_seconds" in message:
+                done[message["session"]]["cpu_seconds"] = message["cpu_seconds"]
+            elif "stress" in message:
                 stress = run["stress"] = run["stress"] or Stress(window_tokens=job.budget_tokens, lengths=[])
-                stress["lengths"].append(told["stress"])
+                stress["lengths"].append(message["stress"])
     except DiedError as error:
         run["died"] = str(error)
     run["unfinished"] = [file.name for file in job.sessions if file.name not in done]
@@ -329,7 +335,7 @@ def _one(job: BenchJob, place: WorkerFolder, python: str, on_step: Callable[[Ben
 
 
 def _compare(runs: Sequence[SystemRun], common: Sequence[str], groups: dict[str, str]) -> None:
-    """Fill in the figures of all runs: over the common sessions, or over its own for one that is set apart."""
+    """Fill in the figures of all runs: over the common sessions, or a run's own if it is set apart."""
     base = next((run["sessions"] for run in runs if run["system"] == NONE), {})
     for run in runs:
         names = [name for name in groups if name in run["sessions"]] if run["apart"] else common

@@ -16,7 +16,7 @@ from foldline_bench.measure.groups import group_of
 from foldline_bench.values import SessionRow, UnreadFile
 from foldline_bench.workers.jobs import SessionFile, neutral_counter, read_sessions
 
-__all__ = ["SessionInputs", "gather"]
+__all__ = ["SessionInputs", "collect_sessions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class SessionInputs:
     left_out: list[UnreadFile]
 
 
-def gather(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = False) -> SessionInputs:
+def collect_sessions(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = False) -> SessionInputs:
     """Read all files, sized by the neutral counter. O(their size).
 
     One of `found` that cannot be read, or in which no reply is recorded, is left out. Raises InvalidInput for any
@@ -36,7 +36,7 @@ def gather(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = F
     """
     counter = neutral_counter(exact)
     files, rows, left_out = [], [], []
-    for file, path in zip(_named(paths), paths, strict=True):
+    for file, path in zip(_name_files(paths), paths, strict=True):
         try:
             rows.append(_row(file, counter))
         except InvalidInput as error:
@@ -51,7 +51,7 @@ def gather(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = F
     return SessionInputs(files, rows, left_out)
 
 
-def _named(paths: Sequence[str]) -> list[SessionFile]:
+def _name_files(paths: Sequence[str]) -> list[SessionFile]:
     """The files in the order given, each under the name that its content has; one used again gets a number."""
     used: dict[str, int] = {}
     out = []

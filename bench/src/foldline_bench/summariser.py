@@ -23,7 +23,7 @@ from foldline.view.request import Request
 __all__ = ["MODEL", "SUMMARY_TOKENS", "ContinuedSummariser", "FixedSummariser"]
 
 SUMMARY_TOKENS: Final = 800
-"""Size of a summary, if the caller leaves so much room: what models write when asked for a summary of a session."""
+"""Size of a summary, if the caller leaves so much room: what models write when call for a summary of a session."""
 
 MODEL: Final = "recorded"
 """The name of the model that writes, for a context that is to go on from its own requests."""
@@ -42,7 +42,7 @@ class FixedSummariser:
 
     def __init__(self, counter: Counter = ESTIMATE) -> None:
         self._counter = counter
-        self._asked: list[SummaryCall] = []
+        self._calls: list[SummaryCall] = []
         self._seconds = 0.0
         self._written: set[str] = set()
 
@@ -59,7 +59,7 @@ class FixedSummariser:
         record of a prompt of `Summarize`, or else all. A `Context` asks its summariser in this form, too. O(size).
         """
         began = process_time()
-        prompt = "\n\n".join(map(_told, messages))
+        prompt = "\n\n".join(map(_as_text, messages))
         if said is None:
             said = [told for message in messages for told in _record(_text(message))] or messages
         return self._write(said, max_output_tokens, SummaryCall(self._counter.text(prompt), 0, 0), began)
@@ -70,8 +70,8 @@ class FixedSummariser:
         `cached_tokens` of the prompt began as the request before did. O(size).
         """
         began = process_time()
-        asked = SummaryCall(self._counter.text(prompt), cached_tokens, 0)
-        return self._finish(_first_lines(prompt), max_output_tokens, asked, began)
+        call = SummaryCall(self._counter.text(prompt), cached_tokens, 0)
+        return self._finish(_first_lines(prompt), max_output_tokens, call, began)
 
     def continued(self, request: Request) -> str:
         """A summary for a question at the end of a request that was sent before; all but the question is in the cache.
@@ -80,20 +80,18 @@ class FixedSummariser:
         """
         began = process_time()
         said = request.messages[: len(request.messages) - 1 - request.kept]  # the question is the last message
-        asked = sum(self._counter.text(_told(message)) for message in request.messages[-request.once :])
-        usage = SummaryCall(request.tokens, request.tokens - asked, 0)
+        call = sum(self._counter.text(_as_text(message)) for message in request.messages[-request.once :])
+        usage = SummaryCall(request.tokens, request.tokens - call, 0)
         return self._write(said, request.max_output_tokens or SUMMARY_TOKENS, usage, began)
 
-    def _write(
-        self, said: Sequence[Mapping[str, Any]], max_output_tokens: int, asked: SummaryCall, began: float
-    ) -> str:
+    def _write(self, said: Sequence[Mapping[str, Any]], max_output_tokens: int, call: SummaryCall, began: float) -> str:
         lines = [line for message in said for line in self._lines(message)]
-        return self._finish(lines, max_output_tokens, asked, began)
+        return self._finish(lines, max_output_tokens, call, began)
 
-    def _finish(self, lines: Sequence[str], max_output_tokens: int, asked: SummaryCall, began: float) -> str:
+    def _finish(self, lines: Sequence[str], max_output_tokens: int, call: SummaryCall, began: float) -> str:
         written = self._cut(lines, max_output_tokens)
         self._written.update(written.splitlines())
-        self._asked.append(replace(asked, output_tokens=self._counter.text(written)))
+        self._calls.append(replace(call, output_tokens=self._counter.text(written)))
         self._seconds += process_time() - began
         return written
 
@@ -105,13 +103,13 @@ class FixedSummariser:
             yield from () if first in lines else (first,)  # words around a summary, which has them already
         yield from (line for line in lines if line in self._written)
 
-    def take(self) -> tuple[SummaryCall, ...]:
-        """The calls since this was last asked."""
-        asked, self._asked = tuple(self._asked), []
-        return asked
+    def pop_calls(self) -> tuple[SummaryCall, ...]:
+        """The calls since this was last call."""
+        call, self._calls = tuple(self._calls), []
+        return call
 
-    def take_seconds(self) -> float:
-        """CPU seconds spent in here since this was last asked: a model would have been waited for, not computed."""
+    def pop_seconds(self) -> float:
+        """CPU seconds spent in here since this was last call: a model would have been waited for, not computed."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
@@ -145,7 +143,7 @@ class ContinuedSummariser:
         return self._summariser.continued(request)
 
 
-def _told(message: Mapping[str, Any]) -> str:
+def _as_text(message: Mapping[str, Any]) -> str:
     return f"{message.get('role', 'user')}: {_text(message)}"
 
 

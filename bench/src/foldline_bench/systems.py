@@ -77,5 +77,5 @@ class HostedSystem:
             messages = tuple(self._system.finish(out))
         except Exception as error:  # noqa: BLE001 - what other people's code raises is a figure of theirs
             self.errors.append(f"{type(error).__name__}: {error}")
-        calls, inside = self._summariser.take(), self._summariser.take_seconds()
+        calls, inside = self._summariser.pop_calls(), self._summariser.pop_seconds()
         return Sent(messages, None, summary_calls=calls, cpu_seconds=max(0.0, seconds - inside))

@@ -8,7 +8,7 @@ from typing import Final
 
 from foldline.text.formatting import DASH, compact, milliseconds, plural, share
 from foldline_bench.measure.comparison import recall_of
-from foldline_bench.measure.intervals import tells
+from foldline_bench.measure.intervals import is_conclusive
 from foldline_bench.measure.speed import SIZES
 from foldline_bench.values import FRONT_RULE, BudgetResult, Interval, MetReferences, SystemFigures, SystemRun
 
@@ -41,7 +41,7 @@ def _percent(value: float) -> str:
 
 
 def _between(found: Interval | None) -> str:
-    return DASH if found is None or not tells(found) else f"{found['low']:.2f}–{found['high']:.2f}"
+    return DASH if found is None or not is_conclusive(found) else f"{found['low']:.2f}–{found['high']:.2f}"
 
 
 def _median(found: Interval | None) -> str:
@@ -52,7 +52,7 @@ def _ratio(figures: SystemFigures, rule: str = FRONT_RULE, kind: str = "warm") -
     return _median(figures["cost"][rule][kind]["ratio"])
 
 
-def _kept(kept: MetReferences) -> str:
+def _recall_cell(kept: MetReferences) -> str:
     return share(recall_of(kept))
 
 
@@ -64,12 +64,12 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[SystemFigures], str]], ...]] = (
     ("no\ncache", lambda one: _ratio(one, "nocache")),
     ("by\nbest", lambda one: _median(one["bound"])),
     ("by\nneeds", lambda one: _median(one["needs_bound"])),
-    ("far", lambda one: _kept(one["recall"]["beyond"][1])),
+    ("far", lambda one: _recall_cell(one["recall"]["beyond"][1])),
     ("95 %", lambda one: _between(one["recall"]["beyond"][1]["per_session"])),
-    ("line", lambda one: _kept(one["recall"]["line"])),
-    ("tool", lambda one: _kept(one["recall"]["far_tool"])),
-    ("2k", lambda one: _kept(one["recall"]["beyond"][0])),
-    ("32k", lambda one: _kept(one["recall"]["beyond"][2])),
+    ("line", lambda one: _recall_cell(one["recall"]["line"])),
+    ("tool", lambda one: _recall_cell(one["recall"]["far_tool"])),
+    ("2k", lambda one: _recall_cell(one["recall"]["beyond"][0])),
+    ("32k", lambda one: _recall_cell(one["recall"]["beyond"][2])),
     ("hard\n%", lambda one: _percent(one["hard_share"])),
     ("any\n%", lambda one: _percent(one["invalid_share"])),
     ("over\n%", lambda one: _percent(one["over_share"])),
@@ -88,13 +88,13 @@ def main_table(budget: BudgetResult) -> Table:
     for run in sorted(budget["runs"], key=lambda run: run["apart"]):
         figures = run["figures"]
         if figures is None:
-            rows.append((_named(run, 0), *(DASH for _ in _COLUMNS)))
+            rows.append((_system_name(run, 0), *(DASH for _ in _COLUMNS)))
         else:
-            rows.append((_named(run, figures["sessions"]), *(cell(figures) for _, cell in _COLUMNS)))
+            rows.append((_system_name(run, figures["sessions"]), *(cell(figures) for _, cell in _COLUMNS)))
     return Table(("system", *(head for head, _ in _COLUMNS)), tuple(rows))
 
 
-def _named(run: SystemRun, sessions: int) -> str:
+def _system_name(run: SystemRun, sessions: int) -> str:
     front = "* " if run["figures"] is not None and run["figures"]["front"] else ""
     return f"{front}{run['system']}" + (f" [over {plural(sessions, 'session')} alone]" if run["apart"] else "")
 
@@ -109,7 +109,7 @@ def by_group(budget: BudgetResult) -> Table:
 
 
 def _in_group(figures: SystemFigures | None) -> str:
-    return DASH if figures is None else f"{_ratio(figures)} / {_kept(figures['recall']['beyond'][1])}"
+    return DASH if figures is None else f"{_ratio(figures)} / {_recall_cell(figures['recall']['beyond'][1])}"
 
 
 def stress_table(budget: BudgetResult) -> Table | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline_bench.measure.intervals import RESAMPLES, interval, mean_of, median_of, resamples, tells
+from foldline_bench.measure.intervals import RESAMPLES, interval, is_conclusive, mean_of, median_of, resamples
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=12)
 
@@ -35,7 +35,7 @@ def test_one_value_or_none() -> None:
 
 
 def test_an_interval_tells_nothing_below_five_sessions() -> None:
-    found = [tells(interval([0.1 * n for n in range(count)], mean_of)) for count in (0, 1, 4, 5, 9)]
+    found = [is_conclusive(interval([0.1 * n for n in range(count)], mean_of)) for count in (0, 1, 4, 5, 9)]
     assert found == [False, False, False, True, True]
 
 

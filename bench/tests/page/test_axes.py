@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline_bench.page.axes import Frame, Scale, apart, beside, ticks_to
+from foldline_bench.page.axes import Frame, Scale, apart, label_place, ticks_to
 
 
 def share_room(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -40,7 +40,7 @@ def test_labels_keep_their_order_and_their_distance_and_stay_inside(places: list
 def test_labels_of_neighbours_do_not_cover_each_other() -> None:
     frame = Frame(Scale(0, 1, 40, 540), Scale(0, 1, 330, 20))
     points = [(200.0, 150.0), (206.0, 152.0), (212.0, 150.0)]
-    boxes = [place.box for place in beside(points, ["balanced", "economical", "structured"], frame, taken=points)]
+    boxes = [place.box for place in label_place(points, ["balanced", "economical", "structured"], frame, taken=points)]
     assert not any(share_room(*pair) for pair in combinations(boxes, 2))
 
 
@@ -48,7 +48,7 @@ def test_in_a_crowd_labels_stand_aside_and_lines_lead_to_them() -> None:
     frame = Frame(Scale(0, 1, 40, 540), Scale(0, 1, 330, 20))
     points = [(100.0 + 5 * number, 150.0 + 7 * (number % 3)) for number in range(14)]
     labels = [f"balanced {number}" for number in range(14)]
-    places = beside(points, labels, frame, taken=points, bold=[True] * 14)
+    places = label_place(points, labels, frame, taken=points, bold=[True] * 14)
     assert not any(share_room(*pair) for pair in combinations([place.box for place in places], 2))
     for place in places:
         assert not any(share_room(place.box, (x - 5, y - 5, x + 5, y + 5)) for x, y in points)
@@ -60,5 +60,5 @@ def test_in_a_crowd_labels_stand_aside_and_lines_lead_to_them() -> None:
 
 def test_a_label_at_the_edge_is_turned_inside() -> None:
     frame = Frame(Scale(0, 1, 40, 540), Scale(0, 1, 330, 20))
-    (place,) = beside([(530.0, 100.0)], ["a long name of a system"], frame, taken=[(530.0, 100.0)])
+    (place,) = label_place([(530.0, 100.0)], ["a long name of a system"], frame, taken=[(530.0, 100.0)])
     assert (place.anchor, place.led) == ("end", False)

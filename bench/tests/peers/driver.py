@@ -65,7 +65,7 @@ def run(make: MakeSystem, recording: MeasuredSession, budget_tokens: int, reques
             continue
         copies += sum(id(m) not in recorded and json.dumps(m, sort_keys=True) in contents for m in messages)
         sent.append(messages)
-    asked = summariser.take()
+    asked = summariser.pop_calls()
     return {
         "requests": requests,
         "errors": errors,

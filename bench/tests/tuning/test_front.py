@@ -119,6 +119,6 @@ def test_the_ends_of_a_figure_tell_something_from_five_sessions_on(count: int, t
     names = [str(number) for number in range(count)]
     none = {name: outcome(name, 1.0, (4, 4)) for name in names}
     found = figures_of(Setting("cost"), [outcome(name, 0.5, (3, 4)) for name in names], none)
-    assert found.cost.tells is tells
-    assert found.far is not None and found.far.tells is tells
+    assert found.cost.is_conclusive is tells
+    assert found.far is not None and found.far.is_conclusive is tells
     assert found.as_json()["cost"]["sessions"] == count

@@ -8,7 +8,7 @@ from bench.tests.tuning.support import FEW, tuned, write_sessions
 
 from foldline.errors import InvalidInput
 from foldline_bench.tuning import Conditions, InProcess, located, tune
-from foldline_bench.tuning.trial_store import FILE, kept_count, kept_runs
+from foldline_bench.tuning.trial_store import FILE, open_trial_store, trial_count
 
 
 @pytest.fixture
@@ -84,14 +84,14 @@ def test_a_file_in_place_of_the_folder_is_named(sessions: Path, tmp_path: Path) 
 
 
 def test_kept_results_are_counted(sessions: Path, tmp_path: Path) -> None:
-    assert kept_count(tmp_path / "state") == 0
+    assert trial_count(tmp_path / "state") == 0
     found = tuned(sessions, tmp_path / "state")
-    assert kept_count(tmp_path / "state") == found.replayed > 0
+    assert trial_count(tmp_path / "state") == found.replayed > 0
 
 
 def test_one_tuning_at_a_time_has_the_folder(sessions: Path, tmp_path: Path) -> None:
     with (
-        kept_runs(tmp_path / "state"),
+        open_trial_store(tmp_path / "state"),
         pytest.raises(InvalidInput, match=r"another tuning uses this folder; .*--state"),
     ):
         tuned(sessions, tmp_path / "state")

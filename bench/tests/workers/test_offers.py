@@ -8,22 +8,22 @@ from foldline.recorded.sessions import Session
 from foldline.replay import MeasuredSession, replay
 from foldline_bench.measure.speed import session as long_session
 from foldline_bench.workers.jobs import BenchJob, SessionFile, neutral_counter
-from foldline_bench.workers.offers import OURS, our_system, sender_maker
+from foldline_bench.workers.offers import OWN_SYSTEMS, own_system, sender_maker
 
 MESSAGES = tuple(wire for wires in long_session(160) for wire in wires)
 
 
 def test_ours_are_known_by_name() -> None:
-    assert [our_system(name).policy for name in OURS[:2]] == ["none", "autopilot"]
-    assert our_system("economical").rule == CACHE_RULES["anthropic"]
-    told = our_system("economical+summary-apart@openai")
+    assert [own_system(name).policy for name in OWN_SYSTEMS[:2]] == ["none", "autopilot"]
+    assert own_system("economical").rule == CACHE_RULES["anthropic"]
+    told = own_system("economical+summary-apart@openai")
     assert (told.policy, told.rule, told.summary) == ("economical", CACHE_RULES["openai"], "summary-apart")
 
 
 @pytest.mark.parametrize("name", ["", "best", "none+summary", "balanced+magic", "balanced@nobody"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidInput, match="unknown"):
-        our_system(name)
+        own_system(name)
 
 
 def test_a_job_goes_over_the_wire_as_it_is() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foldline_bench.workers.jobs import BenchJob
-from foldline_bench.workers.processes import DiedError, Peer, WorkerFolder, peers_in, said, workplace
+from foldline_bench.workers.processes import DiedError, Peer, WorkerFolder, peers_in, run_job, worker_folder
 
 
 def job(folder: Path, module: str) -> BenchJob:
@@ -39,7 +39,7 @@ def test_other_peoples_code_sees_no_key_and_is_told_to_send_nothing(
         monkeypatch.setenv(name, "of the user")
     monkeypatch.setenv("LC_TIME", "C.UTF-8")
     reporting = "import os\nSYSTEMS = {}\nPACKAGES = tuple(f'{name}={value}' for name, value in os.environ.items())\n"
-    [told] = said(job(tmp_path, reporting), place, limit_seconds=60)
+    [told] = run_job(job(tmp_path, reporting), place, limit_seconds=60)
     seen = dict(each.split("=", 1) for each in told["offer"]["packages"])
     assert "secret" not in seen.values()
     assert "of the user" not in seen.values()
@@ -55,13 +55,13 @@ def test_other_peoples_code_sees_no_key_and_is_told_to_send_nothing(
 def test_a_worker_that_was_killed_from_outside_was_not_silent(place: WorkerFolder, tmp_path: Path) -> None:
     killed = job(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(DiedError, match=r"^killed from outside, perhaps since memory ran out$"):
-        list(said(killed, place, limit_seconds=60))
+        list(run_job(killed, place, limit_seconds=60))
 
 
 def test_a_worker_that_says_nothing_is_ended(place: WorkerFolder, tmp_path: Path) -> None:
     silent = job(tmp_path, "import time\ntime.sleep(600)\n")
     with pytest.raises(DiedError, match=r"^killed; it said nothing for 1 seconds$"):
-        list(said(silent, place, limit_seconds=1))
+        list(run_job(silent, place, limit_seconds=1))
 
 
 def test_peers_may_have_any_name_that_a_folder_can_have(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_peers_may_have_any_name_that_a_folder_can_have(tmp_path: Path) -> None:
     found, absent = peers_in(str(tmp_path))
     assert found == [Peer("my.peer", *(str(tmp_path / "my.peer" / part) for part in ("bin/python", "peer.py")))]
     assert "langchain" in absent
-    [told] = said(
+    [told] = run_job(
         BenchJob(peer=found[0].module, peer_file=found[0].file),
         WorkerFolder(str(Path(__file__).parents[3] / "src")),
         limit_seconds=60,
@@ -83,7 +83,7 @@ def test_peers_may_have_any_name_that_a_folder_can_have(tmp_path: Path) -> None:
 def test_a_running_bench_keeps_its_folder_and_leaves_those_of_others_alone(temporary: Path) -> None:
     strange = temporary / "foldline-bench-strange"
     strange.mkdir()
-    with workplace() as one, workplace() as other:
+    with worker_folder() as one, worker_folder() as other:
         assert (Path(one.path) / "foldline_bench").is_dir()
         assert (Path(other.path) / "foldline_bench").is_dir()
     assert list(temporary.iterdir()) == [strange]

@@ -107,14 +107,14 @@ def _recall(own: Sequence[SessionFigures]) -> RecallFigures:
     recalls = [one["recall"] for one in own]
     distances = range(len(recalls[0]["beyond"]))
     return RecallFigures(
-        all=_kept([recall["all"] for recall in recalls]),
-        beyond=[_kept([recall["beyond"][at] for recall in recalls]) for at in distances],
-        line=_kept([recall["line"] for recall in recalls]),
-        far_tool=_kept([recall["far_tool"] for recall in recalls]),
+        all=_met_references([recall["all"] for recall in recalls]),
+        beyond=[_met_references([recall["beyond"][at] for recall in recalls]) for at in distances],
+        line=_met_references([recall["line"] for recall in recalls]),
+        far_tool=_met_references([recall["far_tool"] for recall in recalls]),
     )
 
 
-def _kept(pairs: Sequence[Sequence[int]]) -> MetReferences:
+def _met_references(pairs: Sequence[Sequence[int]]) -> MetReferences:
     kept, total = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     shares = [pair[0] / pair[1] for pair in pairs if pair[1] >= ENOUGH]
     return MetReferences(

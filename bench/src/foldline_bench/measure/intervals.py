@@ -10,7 +10,18 @@ from typing import Final, TypeVar
 
 from foldline_bench.values import Interval
 
-__all__ = ["FEWEST", "RESAMPLES", "SEED", "SHARE", "enough", "interval", "mean_of", "median_of", "resamples", "tells"]
+__all__ = [
+    "FEWEST",
+    "RESAMPLES",
+    "SEED",
+    "SHARE",
+    "enough",
+    "interval",
+    "is_conclusive",
+    "mean_of",
+    "median_of",
+    "resamples",
+]
 
 FEWEST: Final = 5
 """Sessions from which on an interval is shown: of fewer it is too narrow, and of one it is a point, as if certain."""
@@ -47,7 +58,7 @@ def enough(sessions: int) -> bool:
     return sessions >= FEWEST
 
 
-def tells(found: Interval | None) -> bool:
+def is_conclusive(found: Interval | None) -> bool:
     """Whether there are sessions enough for the ends of an interval to be shown."""
     return found is not None and enough(found["sessions"])
 

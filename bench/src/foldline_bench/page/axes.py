@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Frame", "LabelPlace", "Scale", "apart", "beside", "text", "ticks_to"]
+__all__ = ["Frame", "LabelPlace", "Scale", "apart", "label_place", "text", "ticks_to"]
 
 # Of a letter at 11 units, on average; enough to keep labels off each other.
 _CHAR_WIDTH: Final = 6.2
@@ -129,7 +129,7 @@ class LabelPlace:
         return self.x + (-2 if self.anchor == "start" else 2), self.y - 4
 
 
-def beside(
+def label_place(
     points: Sequence[tuple[float, float]],
     labels: Sequence[str],
     frame: Frame,

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from foldline.replay import NONE
 from foldline.text.formatting import DASH, escaped, milliseconds, share
-from foldline_bench.page.axes import Frame, LabelPlace, Scale, apart, beside, text, ticks_to
+from foldline_bench.page.axes import Frame, LabelPlace, Scale, apart, label_place, text, ticks_to
 from foldline_bench.values import Interval
 
 __all__ = ["ChartLine", "Dot", "Spot", "cost_dots", "lines_chart", "pareto"]
@@ -68,7 +68,7 @@ def pareto(spots: Sequence[Spot], *, identifier: str) -> str:
     order = sorted(
         range(len(spots)), key=lambda at: (spots[at].state != "front", not named[at], spots[at].state == "wrong")
     )
-    places = beside(
+    places = label_place(
         [points[at] for at in order],
         [labels[at] for at in order],
         frame,

@@ -8,7 +8,7 @@ from typing import Final
 from foldline.replay import NONE
 from foldline.report.document import document
 from foldline.text.formatting import foreign, plural
-from foldline_bench.measure.intervals import FEWEST, tells
+from foldline_bench.measure.intervals import FEWEST, is_conclusive
 from foldline_bench.page.charts import ChartLine, Dot, Spot, cost_dots, lines_chart, pareto
 from foldline_bench.page.style import BENCH_STYLE
 from foldline_bench.page.tables import key, listed, state, systems, tables
@@ -156,7 +156,7 @@ def _spots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Spot]:
 
 def _shown(found: Interval | None) -> Interval | None:
     """The figure without its interval where there are too few sessions for one."""
-    if found is None or tells(found):
+    if found is None or is_conclusive(found):
         return found
     return {**found, "low": found["value"], "high": found["value"]}
 

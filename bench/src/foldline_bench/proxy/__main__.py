@@ -155,11 +155,11 @@ def _measured(asked: argparse.Namespace, ways: Sequence[str], phases: Sequence[s
                     wanted = _loads(asked, f"{(proxy or upstream).url}{path}")[phase]
                     watched = {"upstream": upstream, **({"proxy": proxy} if proxy else {})}
                     one = _once(way, phase, number, wanted, watched)
-                    _tell(one)
+                    _print_round(one)
                     yield one
 
 
-def _tell(one: RoundReport) -> None:
+def _print_round(one: RoundReport) -> None:
     rate = one.seen.requests / one.seen.seconds
     sys.stderr.write(f"{one.phase} {one.round + 1} {one.way}: {rate:.1f} requests/s {dict(one.seen.faults) or ''}\n")
 

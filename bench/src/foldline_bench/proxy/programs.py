@@ -13,7 +13,7 @@ from typing import Final
 
 from foldline_bench.proxy.processes import ServerProcess, free_port, running
 
-__all__ = ["KEY", "PROGRAMS", "THROUGH", "WAYS", "Program", "ProxyPath", "foldline_way", "litellm_way"]
+__all__ = ["KEY", "PROGRAMS", "THROUGH", "WAYS", "Program", "ProxyPath", "start_foldline", "start_litellm"]
 
 KEY: Final = f"sk-{secrets.token_hex(32)}"
 """What every client sends. LiteLLM does not start without one; foldline asks for none on loopback."""
@@ -50,7 +50,7 @@ def _quiet(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def foldline_way(upstream: str, folder: Path, command: str) -> Iterator[ServerProcess]:
+def start_foldline(upstream: str, folder: Path, command: str) -> Iterator[ServerProcess]:
     """`foldline proxy` with its defaults; the window is given, since the upstream of the benchmark tells none."""
     port = free_port()
     given = [command, "proxy", "--upstream", upstream, "--port", str(port), "--window", "128000"]
@@ -59,7 +59,7 @@ def foldline_way(upstream: str, folder: Path, command: str) -> Iterator[ServerPr
 
 
 @contextmanager
-def litellm_way(upstream: str, folder: Path, command: str) -> Iterator[ServerProcess]:
+def start_litellm(upstream: str, folder: Path, command: str) -> Iterator[ServerProcess]:
     """LiteLLM's proxy in one process, without a database, set as its manual advises for production.
 
     https://docs.litellm.ai/docs/proxy/prod, read on 2026-11-28: LITELLM_MODE, LITELLM_LOG, set_verbose. The table of
@@ -75,7 +75,7 @@ def litellm_way(upstream: str, folder: Path, command: str) -> Iterator[ServerPro
         yield up
 
 
-def _beside_python(name: str) -> str:
+def _sibling_script(name: str) -> str:
     """A command of the environment that runs this."""
     return str(Path(sys.executable).with_name(name))
 
@@ -97,8 +97,8 @@ class ProxyPath:
 
 
 PROGRAMS: Final = {
-    "foldline": Program(foldline_way, _beside_python("foldline")),
-    "litellm": Program(litellm_way, ".bench/litellm-proxy/bin/litellm"),
+    "foldline": Program(start_foldline, _sibling_script("foldline")),
+    "litellm": Program(start_litellm, ".bench/litellm-proxy/bin/litellm"),
 }
 WAYS: Final = {
     "foldline": ProxyPath("foldline"),

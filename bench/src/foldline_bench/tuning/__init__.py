@@ -10,7 +10,7 @@ from foldline_bench.tuning.front import ResampledFigure, SettingFigures
 from foldline_bench.tuning.search import ExcludedSession, NothingToTune, TuneProgress, TuneResult, Tuning
 from foldline_bench.tuning.settings_block import agents_yaml
 from foldline_bench.tuning.sources import located
-from foldline_bench.tuning.trial_store import kept_count, kept_runs
+from foldline_bench.tuning.trial_store import open_trial_store, trial_count
 from foldline_bench.tuning.values import Conditions, SessionSource, Setting, TrialOutcome
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
     "TuneProgress",
     "TuneResult",
     "agents_yaml",
-    "kept_count",
     "located",
+    "trial_count",
     "tune",
 ]
 
@@ -53,5 +53,5 @@ def tune(
     of several processes call it under `if __name__ == "__main__":`, as multiprocessing wants it.
     Raises NothingToTune (an InvalidInput), OSError, and what the engine raises.
     """
-    with kept_runs(state, fresh=fresh) as kept, engine:
+    with open_trial_store(state, fresh=fresh) as kept, engine:
         return Tuning(engine, conditions, kept, on_step).search(sources, settings=settings, min_far=min_far)

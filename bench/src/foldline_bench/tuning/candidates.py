@@ -55,11 +55,11 @@ def _plain(value: float) -> Json:
 def neighbours(settings: Iterable[Setting]) -> tuple[Setting, ...]:
     """What lies one step beside these in each figure, without these; policies of other systems have none."""
     known = tuple(settings)
-    found = dict.fromkeys(near for setting in known if setting.policy in OURS for near in _beside(setting))
+    found = dict.fromkeys(near for setting in known if setting.policy in OURS for near in _variants(setting))
     return tuple(setting for setting in found if setting not in known)
 
 
-def _beside(setting: Setting) -> Iterator[Setting]:
+def _variants(setting: Setting) -> Iterator[Setting]:
     given = dict(setting.settings)
     figures = own_figures(setting.value())
     changes = [{key: figures[key] + sign * step} for key, step in _STEPS.items() for sign in (-1, 1)]

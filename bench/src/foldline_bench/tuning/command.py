@@ -29,8 +29,8 @@ from foldline_bench.tuning import (
     NothingToTune,
     TuneProgress,
     agents_yaml,
-    kept_count,
     located,
+    trial_count,
 )
 from foldline_bench.tuning import tune as find_settings
 from foldline_bench.tuning.backends import core_count
@@ -96,10 +96,10 @@ def tune(
     )
     if model is not None:
         _warn_of_unknown(model, conditions, window)
-    sources = located(sessions or _kept())
+    sources = located(sessions or _own_sessions())
     folder = Path(state).expanduser() if state else _state_folder()
     where = _engine(engine, ray_address, workers)
-    with _told_when_stopped(folder, fresh=not resume), _progress(where.about) as on_step:
+    with _report_when_stopped(folder, fresh=not resume), _progress(where.about) as on_step:
         tuned = find_settings(
             sources,
             conditions,
@@ -131,13 +131,13 @@ def _warn_of_unknown(model: str, conditions: Conditions, window: int | None) -> 
 
 
 @contextmanager
-def _told_when_stopped(state: Path, *, fresh: bool) -> Iterator[None]:
+def _report_when_stopped(state: Path, *, fresh: bool) -> Iterator[None]:
     """Say what is left of the work after Ctrl-C, and name all sessions of which none could be used."""
     try:
         yield
     except KeyboardInterrupt:
         again = "the same command without --fresh" if fresh else "the same command"
-        count = kept_count(state)
+        count = trial_count(state)
         log(f"stopped; {plural(count, 'result')} {'is' if count == 1 else 'are'} kept, {again} goes on")
         raise click.Abort from None
     except NothingToTune as error:
@@ -154,7 +154,7 @@ def _can_be_new(path: str) -> None:
         raise InvalidInput("is there already; write to another file, and put the block into yours by hand", place=path)
 
 
-def _kept() -> tuple[str, ...]:
+def _own_sessions() -> tuple[str, ...]:
     """Where Foldline keeps the sessions of this user. Raises InvalidInput where there are none yet."""
     place = store_place(None, os.environ)
     if isinstance(place, Path) and not place.exists():

@@ -17,9 +17,9 @@ __all__ = [
     "chosen",
     "figures_of",
     "front",
+    "is_conclusive",
     "layers",
     "point_of",
-    "tells",
     "worth_a_row",
 ]
 
@@ -39,7 +39,7 @@ class ResampledFigure:
     sessions: int
 
     @property
-    def tells(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether there are sessions enough for its ends to be shown."""
         return enough(self.sessions)
 
@@ -137,7 +137,7 @@ def point_of(outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome])
     return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
 
 
-def tells(outcome: TrialOutcome) -> bool:
+def is_conclusive(outcome: TrialOutcome) -> bool:
     """Whether a session makes enough far references to have a recall of its own."""
     return outcome.far[1] >= ENOUGH
 

@@ -106,7 +106,7 @@ def _row(figures: SettingFigures, *, chosen: bool) -> tuple[str, ...]:
 
 
 def _interval(span: ResampledFigure | None) -> str:
-    return DASH if span is None or not span.tells else f"{span.low:.2f}-{span.high:.2f}"
+    return DASH if span is None or not span.is_conclusive else f"{span.low:.2f}-{span.high:.2f}"
 
 
 def _bill(figures: SettingFigures) -> str:

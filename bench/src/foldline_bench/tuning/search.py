@@ -16,7 +16,16 @@ from foldline.errors import InvalidInput
 from foldline_bench.tuning.backends import Backend
 from foldline_bench.tuning.candidates import first_settings, neighbours
 from foldline_bench.tuning.code_hash import code_sha256
-from foldline_bench.tuning.front import SettingFigures, chosen, figures_of, front, layers, point_of, tells, worth_a_row
+from foldline_bench.tuning.front import (
+    SettingFigures,
+    chosen,
+    figures_of,
+    front,
+    is_conclusive,
+    layers,
+    point_of,
+    worth_a_row,
+)
 from foldline_bench.tuning.trial_store import TrialStore
 from foldline_bench.tuning.trials import look_at, run
 from foldline_bench.tuning.values import (
@@ -157,7 +166,7 @@ class Tuning:
             none=none,
             settings=len(tried),
             unfit=len(self._unfit),
-            telling=sum(tells(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
+            telling=sum(is_conclusive(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
             replayed=len(needed - self._known),
             known=len(needed & self._known),
             whole=len(tried | {UNMANAGED, _PROBE}) * len(looks),
@@ -234,7 +243,7 @@ class Tuning:
     def _order(self, looks: Sequence[SessionSummary]) -> tuple[SessionSummary, ...]:
         """Those that tell of far recall first, for each round is to have some; else by chance, which is their hash."""
         none = self._outcomes
-        return tuple(sorted(looks, key=lambda look: (not tells(none[look.sha256, UNMANAGED]), look.sha256)))
+        return tuple(sorted(looks, key=lambda look: (not is_conclusive(none[look.sha256, UNMANAGED]), look.sha256)))
 
     def _leave(self, look: SessionSummary, reason: str) -> None:
         self._left_out.append(ExcludedSession(look.source.shown, reason))

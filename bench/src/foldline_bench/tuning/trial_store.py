@@ -17,7 +17,7 @@ from foldline.errors import InvalidInput
 from foldline.store.files import file_lock, make_private_folder
 from foldline_bench.tuning.values import Setting, TrialOutcome
 
-__all__ = ["FILE", "TrialStore", "kept_count", "kept_runs"]
+__all__ = ["FILE", "TrialStore", "open_trial_store", "trial_count"]
 
 FILE: Final = "runs.jsonl"
 _FORM: Final = 2
@@ -44,7 +44,7 @@ class TrialStore:
 
 
 @contextmanager
-def kept_runs(folder: Path, *, fresh: bool = False) -> Iterator[TrialStore]:
+def open_trial_store(folder: Path, *, fresh: bool = False) -> Iterator[TrialStore]:
     """The results in a folder, for one tuning at a time. A half line at the end (a crash) is cut off.
 
     Raises InvalidInput for what is no folder, or while another process uses it, and OSError.
@@ -63,7 +63,7 @@ def kept_runs(folder: Path, *, fresh: bool = False) -> Iterator[TrialStore]:
         yield TrialStore(file, {} if fresh else known)
 
 
-def kept_count(folder: Path) -> int:
+def trial_count(folder: Path) -> int:
     """How many results there are in a folder. O(size). Raises OSError."""
     path = folder / FILE
     if not path.exists():

@@ -1,8 +1,8 @@
-"""What a process of the bench is told of the user's environment: what it needs to run, and no key.
+"""The environment variables of a worker process: those that it needs to run, and no key.
 
-Other people's packages read variables on their own. LangChain sends each conversation to LangSmith where
-`LANGSMITH_TRACING` and a key are set; others look for collectors of OpenTelemetry, for models and for keys. The bench
-promises that nothing is sent anywhere, so a worker gets a list of names instead of everything.
+The packages of peers read variables on their own. LangChain sends each conversation to LangSmith if `LANGSMITH_TRACING`
+and a key are set; others look for OpenTelemetry collectors, models and keys. The bench promises that nothing is sent
+anywhere, so a worker gets the variables of a list instead of all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["OFF", "surroundings"]
+__all__ = ["OFF", "worker_environment"]
 
 _NEEDED: Final = frozenset(
     (
@@ -30,10 +30,10 @@ OFF: Final[Mapping[str, str]] = {
     "LITELLM_MODE": "PRODUCTION",  # else it reads keys from the nearest `.env`
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks its own server for a price list
 }
-"""What tells packages to send nothing, for those that would find a setting elsewhere, such as in a file at home."""
+"""Settings against telemetry, for packages that would also find one elsewhere, such as in a file in `HOME`."""
 
 
-def surroundings() -> dict[str, str]:
-    """The variables that a process of other people's code gets. None of them holds a key."""
+def worker_environment() -> dict[str, str]:
+    """The variables of a process that runs a peer's code. None of them holds a key."""
     kept = {name: value for name, value in os.environ.items() if name in _NEEDED or name.startswith("LC_")}
     return {**kept, **OFF}

@@ -43,18 +43,18 @@ from foldline_bench.values import FRONT_RULE, BoundFigures
 from foldline_bench.workers.jobs import BenchJob
 
 __all__ = [
-    "OURS",
+    "OWN_SYSTEMS",
     "BuiltSender",
     "MakeSender",
     "Offer",
     "OwnSystem",
     "offer_of",
-    "our_system",
+    "own_system",
     "peer_module",
     "sender_maker",
 ]
 
-OURS: Final = (NONE, *POLICIES, "balanced+summary")
+OWN_SYSTEMS: Final = (NONE, *POLICIES, "balanced+summary")
 """Our systems where none are named."""
 
 _SUMMARIES: Final = ("", "summary", "summary-apart")
@@ -102,7 +102,7 @@ class OwnSystem:
     summary: str
 
 
-def our_system(name: str, told_rule: str = FRONT_RULE) -> OwnSystem:
+def own_system(name: str, told_rule: str = FRONT_RULE) -> OwnSystem:
     """Read the name of one of ours. Raises InvalidInput for an unknown policy or unknown prices."""
     rest, _, prices = name.partition("@")
     policy, _, summary = rest.partition("+")
@@ -147,10 +147,10 @@ def _version(package: str) -> str:
 def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
     """What makes the job's system for each session. Raises InvalidInput for one that is not there."""
     if not job.peer:
-        ours = our_system(job.system, job.told_rule)
+        ours = own_system(job.system, job.told_rule)
 
         def made(recording: MeasuredSession, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
-            return _made_of(ours, job, recording, counter, watched=watched, pauses=pauses)
+            return _build_sender(ours, job, recording, counter, watched=watched, pauses=pauses)
 
         return made
     module = peer_module(job)
@@ -169,7 +169,7 @@ def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
     return hosted
 
 
-def _made_of(
+def _build_sender(
     ours: OwnSystem,
     job: BenchJob,
     recording: MeasuredSession,
@@ -205,11 +205,11 @@ class _Summarising:
     def __init__(self, context: Context, summariser: FixedSummariser, *, apart: bool, pauses: Pauses | None) -> None:
         self._summariser = summariser
         summarize = summariser.summarize if apart else ContinuedSummariser(summariser)
-        self._managed = Managed(context, summarize=summarize, take_summary_calls=summariser.take, pauses=pauses)
+        self._managed = Managed(context, summarize=summarize, take_summary_calls=summariser.pop_calls, pauses=pauses)
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """What the context sends. Raises DoesNotFit."""
         began = process_time()
         sent = self._managed.send(new)
-        seconds = process_time() - began - self._summariser.take_seconds()
+        seconds = process_time() - began - self._summariser.pop_seconds()
         return replace(sent, cpu_seconds=max(0.0, seconds))

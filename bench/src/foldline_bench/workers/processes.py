@@ -1,4 +1,4 @@
-"""The environments of peers, and the processes that the bench starts in them."""
+"""The environments of peers, and the worker processes that run in them."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from typing import IO, Any
 import foldline
 from foldline.errors import FoldlineError
 from foldline_bench.peers import PEERS
-from foldline_bench.workers.environment import surroundings
+from foldline_bench.workers.environment import worker_environment
 from foldline_bench.workers.jobs import BenchJob
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["DiedError", "Peer", "WorkerFolder", "peers_in", "said", "workplace"]
+__all__ = ["DiedError", "Peer", "WorkerFolder", "peers_in", "run_job", "worker_folder"]
 
 _PACKAGES = (Path(foldline.__file__).parent, Path(__file__).parents[1])
 
 _PREFIX = "foldline-bench-"
 
-# A file in the folder that the bench keeps locked while it runs: the lock ends with its process, however that does.
+# A file that a running bench keeps locked. The lock ends with the process, even if it is killed, so that the next bench
+# can tell abandoned folders from those in use.
 _LOCK = "lock"
 
-# Characters of a worker's last line that are told: a traceback ends with its error, which may hold a whole message.
-_LAST_WORDS = 300
+# Of the last line of a worker that died. A traceback ends with its error, which may quote a whole message.
+_LAST_LINE_CHARS = 300
 
 
 class DiedError(FoldlineError):
-    """A worker ended before its job was done; the text is the last line that it said."""
+    """A worker ended before its job was done. The text is the last line that it wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A peer by its name, its interpreter, and the file of its module where that is not one of ours."""
+    """A peer: its name, its interpreter, and the file of its module if that is not one of this package."""
 
     name: str
     python: str
@@ -58,25 +59,23 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFolder:
-    """Where workers find the two packages: a folder with nothing else in it."""
+    """A folder with the two packages for workers, and nothing else."""
 
     path: str
 
     def environment(self) -> Mapping[str, str]:
-        """The environment of a worker: what it needs of this one, both packages on its path, and text hashed alike.
-
-        Nothing of it is a key, and what would send sessions away is turned off.
-        """
-        return {**surroundings(), "PYTHONPATH": self.path, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
+        """The environment of a worker: no keys, no telemetry, both packages on its path, and a fixed hash seed."""
+        return {**worker_environment(), "PYTHONPATH": self.path, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
 
 
 @contextmanager
-def workplace() -> Iterator[WorkerFolder]:
-    """A folder with a copy of foldline and of this package, and nothing else.
+def worker_folder() -> Iterator[WorkerFolder]:
+    """Copy foldline and this package into a temporary folder, until the end of the block.
 
-    Other packages are not a peer's business, and all systems meet the same code, whatever is changed while they run.
+    A copy, as the site-packages of this environment would shadow those of a peer, and as all systems should run the
+    same code even if it is edited meanwhile.
     """
-    _clear()
+    _remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _locked(Path(folder)):
         for package in _PACKAGES:
             shutil.copytree(package, Path(folder) / package.name)
@@ -85,7 +84,7 @@ def workplace() -> Iterator[WorkerFolder]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a workplace. It gets its name when it is held: whoever finds it free may remove the folder."""
+    """Hold the lock of a folder. The file gets its name once it is locked, as a free lock means an abandoned folder."""
     with (folder / f"{_LOCK}.new").open("wb") as file:
         if sys.platform != "win32":
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -93,8 +92,8 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _clear() -> None:
-    """Remove the workplaces of benches of this user that were killed. Those of running ones and of others stay."""
+def _remove_abandoned() -> None:
+    """Remove the folders of this user's benches that were killed. Those of running benches and other users stay."""
     if sys.platform == "win32":
         return
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
@@ -105,11 +104,11 @@ def _clear() -> None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent)
         except OSError:
-            continue  # it is in use, or another bench was faster
+            continue  # in use, or another bench was faster
 
 
 def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
-    """The peers that have an environment in the folder, the known ones first; and those that have none, with why."""
+    """The peers with an environment in the folder, known ones first; and those without one, with the reason."""
     root = Path(folder)
     there = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
     found, absent = [], {}
@@ -124,38 +123,39 @@ def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
     return found, absent
 
 
-def said(
-    job: BenchJob, place: WorkerFolder, *, python: str = sys.executable, limit_seconds: float
+def run_job(
+    job: BenchJob, folder: WorkerFolder, *, python: str = sys.executable, limit_seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """Start a worker for the job and give each thing it says, as it says it. Raises DiedError when it ends early.
+    """Start a worker for a job and yield its messages as they arrive. Raises DiedError if it ends early.
 
-    It is ended when this is left, whether by an error or by Ctrl-C, and when it says nothing for so many seconds.
+    The worker is killed when the generator is closed, by an error or Ctrl-C too, and when it is silent for
+    `limit_seconds`.
     """
     command = [python, "-P", "-m", "foldline_bench.workers.worker"]
-    with tempfile.TemporaryFile() as complaints:
+    with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=complaints,
-            env=dict(place.environment()),
-            start_new_session=True,  # Ctrl-C comes to this process alone, which then ends the worker and its children
+            stderr=errors,
+            env=dict(folder.environment()),
+            start_new_session=True,  # Ctrl-C reaches this process only, which then kills the worker and its children
         )
-        watch = _Watch(process, limit_seconds)
+        timer = _SilenceTimer(process, limit_seconds)
         ended = False
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            _hand(process.stdin, job)
+            _send_job(process.stdin, job)
             for line in process.stdout:
-                watch.again()
-                told = json.loads(line)
-                ended = ended or "done" in told or "offer" in told
-                yield told
+                timer.restart()
+                message = json.loads(line)
+                ended = ended or "done" in message or "offer" in message
+                yield message
             if not ended:
-                raise DiedError(_last_words(process, complaints, watch))
+                raise DiedError(_exit_reason(process, errors, timer))
         finally:
-            watch.cancel()
+            timer.cancel()
             _end(process)
             process.wait()
             for pipe in (process.stdin, process.stdout):
@@ -163,22 +163,22 @@ def said(
                     pipe.close()
 
 
-class _Watch:
-    """Ends a worker that says nothing for so many seconds, and remembers that it did."""
+class _SilenceTimer:
+    """Kills a worker that is silent for so many seconds, and remembers that it did."""
 
     def __init__(self, process: subprocess.Popen[bytes], limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
-        self.ended = False
+        self.fired = False
         self._process = process
         self._timer = self._started()
 
-    def again(self) -> None:
-        """Begin to wait anew: the worker said something."""
+    def restart(self) -> None:
+        """Restart the timer: the worker wrote something."""
         self.cancel()
         self._timer = self._started()
 
     def cancel(self) -> None:
-        """Watch no more."""
+        """Stop the timer."""
         self._timer.cancel()
 
     def _started(self) -> Timer:
@@ -188,30 +188,30 @@ class _Watch:
         return timer
 
     def _end(self) -> None:
-        self.ended = self._process.poll() is None
+        self.fired = self._process.poll() is None
         _end(self._process)
 
 
-def _hand(pipe: IO[bytes], job: BenchJob) -> None:
+def _send_job(pipe: IO[bytes], job: BenchJob) -> None:
     try:
         pipe.write(f"{job.as_json()}\n".encode())
         pipe.flush()
     except BrokenPipeError:
-        return  # it died at once: what it said is read where its output ends
+        return  # it died at once; the end of its output tells why
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the worker and what it started. What is gone already is left alone."""
+    """Kill the worker and its children, unless it has ended already."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def _last_words(process: subprocess.Popen[bytes], complaints: IO[bytes], watch: _Watch) -> str:
+def _exit_reason(process: subprocess.Popen[bytes], errors: IO[bytes], timer: _SilenceTimer) -> str:
     code = process.wait()
-    complaints.seek(0)
-    lines = [line.strip() for line in complaints.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    if watch.ended:
-        return f"killed; it said nothing for {watch.limit_seconds:,.0f} seconds"
+    errors.seek(0)
+    lines = [line.strip() for line in errors.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    if timer.fired:
+        return f"killed; it said nothing for {timer.limit_seconds:,.0f} seconds"
     if code == -signal.SIGKILL:
         return "killed from outside, perhaps since memory ran out"
-    return lines[-1][:_LAST_WORDS] if lines else f"ended with code {code} and said nothing"
+    return lines[-1][:_LAST_LINE_CHARS] if lines else f"ended with code {code} and said nothing"

@@ -35,7 +35,7 @@ from foldline_bench.measure.speed import SAMPLE, SIZES
 from foldline_bench.measure.speed import session as long_session
 from foldline_bench.values import COLD_EVERY, FRONT_RULE, RULES, AtLength
 from foldline_bench.workers.jobs import COUNTER, BenchJob, CachingCounter, neutral_counter, read_sessions
-from foldline_bench.workers.offers import MakeSender, offer_of, our_system, peer_module, sender_maker
+from foldline_bench.workers.offers import MakeSender, offer_of, own_system, peer_module, sender_maker
 
 __all__ = ["main"]
 
@@ -44,44 +44,44 @@ _JUMPED = 10
 
 
 def main() -> None:
-    """Do the job on standard input. What other packages print goes to standard error."""
+    """Run the job on standard input. Output of other packages goes to standard error."""
     job = BenchJob.from_json(sys.stdin.readline())
-    Thread(target=_leave_with_parent, daemon=True).start()
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as told:
+    Thread(target=_exit_with_parent, daemon=True).start()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
 
-        def tell(**what: Any) -> None:
-            told.write(f"{json.dumps(what)}\n")
-            told.flush()
+        def emit(**message: Any) -> None:
+            output.write(f"{json.dumps(message)}\n")
+            output.flush()
 
-        _do(job, tell)
+        _run_job(job, emit)
 
 
-def _leave_with_parent() -> None:
-    """End this process when standard input ends, as it does when whoever started it is gone, however it went."""
+def _exit_with_parent() -> None:
+    """End this process when standard input ends: the parent is gone, even if it was killed."""
     sys.stdin.read()
     os._exit(1)
 
 
-def _do(job: BenchJob, tell: Callable[..., None]) -> None:
+def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
     counter = _counter(job.exact)
     if not job.system:
-        tell(offer=asdict(offer_of(peer_module(job))))
+        emit(offer=asdict(offer_of(peer_module(job))))
         return
     make = sender_maker(job, counter)
-    recordings = [_warmed(session, counter) for session in read_sessions(job.sessions)]
+    recordings = [_precounted(session, counter) for session in read_sessions(job.sessions)]
     _warm_up(make, counter)
     gc.collect()
-    gc.freeze()  # what was read stays: looking through it again and again is no cost of the system's
-    tell(ready=True)
+    gc.freeze()  # the recordings stay: collecting over them again and again is no cost of the system's
+    emit(ready=True)
     allowance = Allowance(job.cap_seconds)
     times: dict[str, list[list[float]]] = {}
     for recording in recordings:
         name = recording.session.name
         try:
-            times[name] = [_measure(job, recording, make, allowance, tell)]
+            times[name] = [_measure(job, recording, make, allowance, emit)]
         except AllowanceSpentError:
-            tell(unfinished=name)
+            emit(unfinished=name)
     for recording in recordings:
         runs = times.get(recording.session.name, [])
         while 0 < len(runs) < job.repeat:
@@ -91,15 +91,15 @@ def _do(job: BenchJob, tell: Callable[..., None]) -> None:
                 break
         if runs:
             seconds = [round(median(each), 7) for each in zip(*runs, strict=True)]
-            tell(session=recording.session.name, cpu_seconds=seconds)
+            emit(session=recording.session.name, cpu_seconds=seconds)
     if job.stress:
         for found in _stress(make, counter, Allowance(job.cap_seconds)):
-            tell(stress=found)
-    tell(done=True)
+            emit(stress=found)
+    emit(done=True)
 
 
 def _counter(exact: bool) -> CachingCounter:
-    """The neutral counter. Ends the process where this environment has none, with the line that installs it here."""
+    """The neutral counter. Without it, end the process with the line that installs it in this environment."""
     try:
         return neutral_counter(exact)
     except MissingExtra:
@@ -107,8 +107,8 @@ def _counter(exact: bool) -> CachingCounter:
         sys.exit(f"its environment has no exact counter; install it with `{install}`, or size all with --estimate")
 
 
-def _warmed(session: Session, counter: CachingCounter) -> MeasuredSession:
-    """A recording whose sizes and facts are all known, so that no system pays for another."""
+def _precounted(session: Session, counter: CachingCounter) -> MeasuredSession:
+    """A recording with all sizes and facts computed, so that no system pays for another."""
     recording = MeasuredSession(session, counter)
     for seen in recording.history:
         _ = seen.facts, seen.lines
@@ -123,9 +123,9 @@ def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
 
 
 def _measure(
-    job: BenchJob, recording: MeasuredSession, make: MakeSender, allowance: Allowance, tell: Callable[..., None]
+    job: BenchJob, recording: MeasuredSession, make: MakeSender, allowance: Allowance, emit: Callable[..., None]
 ) -> list[float]:
-    """Replay a session and tell its figures; the times of its requests. Raises AllowanceSpentError.
+    """Replay a session and emit its figures; the times of its requests. Raises AllowanceSpentError.
 
     A policy of ours is replayed once more and told of the pauses, as the agent tells it: that is its price with cold
     caches. That of other people's systems, which know no clock, is the same run priced with them.
@@ -139,13 +139,13 @@ def _measure(
     rules = {name: CACHE_RULES[name] for name in RULES}
     figures = figures_of_session(done, watched, rules)
     if not job.peer and job.system != NONE:
-        cold = make(recording, pauses=Pauses(COLD_EVERY, our_system(job.system, job.told_rule).rule.lifetime_seconds))
+        cold = make(recording, pauses=Pauses(COLD_EVERY, own_system(job.system, job.told_rule).rule.lifetime_seconds))
         sender = CheckedSender(cold.sender, allowance)
         told = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
         cold_figures(figures, told, rules)
     if made.best is not None:
         figures["bound"] = made.best(done)
-    tell(session=done.session, figures=figures)
+    emit(session=done.session, figures=figures)
     return [turn.cpu_seconds for turn in done.turns]
 
 
