@@ -100,6 +100,26 @@ def test_a_question_is_the_request_before_it_and_one_message(dialect: str) -> No
         assert not check(question.messages, dialect=dialect, system=question.system)
 
 
+def test_no_question_follows_a_call_that_the_provider_still_runs() -> None:
+    """Code that calls tools goes on in the same turn: the API refuses words of the user before its result."""
+    model, ctx = Model("anthropic"), context("anthropic")
+    go_on(ctx, model, 15)
+    assert model.requests == []
+    code = {"type": "server_tool_use", "id": "srv", "name": "code_execution", "input": {"code": "query(0)"}}
+    caller = {"type": "code_execution_20250825", "tool_id": "srv"}
+    call = {"type": "tool_use", "id": "t", "name": "query", "input": {"step": 0}, "caller": caller}
+    ctx.append({"role": "assistant", "content": [code, call]})
+    ctx.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "0 rows"}]})
+    assert not ctx.prepare(model).folds
+    done = {"type": "code_execution_result", "stdout": "row " * 1_500, "stderr": "", "return_code": 0, "content": []}
+    result = {"type": "code_execution_tool_result", "tool_use_id": "srv", "content": done}
+    ctx.append({"role": "assistant", "content": [result, {"type": "text", "text": "There are no rows."}]})
+    ctx.append({"role": "user", "content": "And yesterday?"})
+    assert ctx.prepare(model).folds
+    assert model.prompts
+    assert model.requests == []
+
+
 def test_an_earlier_checkpoint_is_updated_and_wishes_are_told() -> None:
     model, ctx = Model(), context(facts=("port is 8443",))
     go_on(ctx, model)

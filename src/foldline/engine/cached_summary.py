@@ -100,7 +100,7 @@ class CachedSummary:
         """The last request is in no cache: the provider refused it, or the next one goes to another model."""
         self._request = self._view = None
 
-    def begin_anew(self, rule: CacheRule) -> None:
+    def reset(self, rule: CacheRule) -> None:
         """Another model answers from now on: the replies and the cache of the one before say nothing about it."""
         self.forget()
         self.rule, self._gave_up, self._too_long, self._faults, self._caches = rule, False, 0, 0, True

@@ -212,7 +212,7 @@ class Context:
         if not same or cache_seconds != self._cache_seconds:
             self.model, self._cache_seconds = model, cache_seconds
             engine.caps = engine.caps if same else caps_from_lessons(self._learned, self.endpoint, model, self.dialect)
-            engine.pay_by(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
+            engine.use_cache_rule(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
         engine.limits = limits
 
     def fold_only_over_limit(self, limits: Limits) -> None:

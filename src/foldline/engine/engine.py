@@ -159,12 +159,12 @@ class Engine:
     def set_system_and_tools(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
         outside = self.recorder.system_and_tools
-        larger = leading != outside.leading and self._lead(leading)
+        larger = leading != outside.leading and self._set_leading(leading)
         if outside.update(system, tools) or larger:
             self.view.base_tokens = outside.tokens
             self.meter.folded()
 
-    def _lead(self, leading: Sequence[Wire]) -> bool:
+    def _set_leading(self, leading: Sequence[Wire]) -> bool:
         more_tokens = more_bytes = 0
         entries = self.view.entries
         for seq, wire in enumerate(leading):
@@ -176,13 +176,13 @@ class Engine:
             self.cached_summary.forget()  # the cached prompt begins with the old ones
         return self.recorder.system_and_tools.set_leading(leading, more_tokens, more_bytes)
 
-    def pay_by(self, rule: CacheRule, *, same_model: bool) -> None:
+    def use_cache_rule(self, rule: CacheRule, *, same_model: bool) -> None:
         """Reckon with these prices and this lifetime of the cache from now on. O(1)."""
         # Another model has another tokenizer and another cache: nothing that was measured holds for it.
         if not same_model:
             self.answered_tokens = None
             self.meter.begin_anew()
-            self.cached_summary.begin_anew(rule)
+            self.cached_summary.reset(rule)
         self.cached_summary.rule = rule
         if self.rent is not None:
             self.rent.rule = rule
@@ -271,7 +271,7 @@ class Engine:
         if tokens > self.limit_tokens:
             raise too_large(tokens, self.limit_tokens, floor.parts)
 
-    def no_fit(self, reason: str | None = None) -> DoesNotFit:
+    def does_not_fit(self, reason: str | None = None) -> DoesNotFit:
         """The error for a request that is over its limit with nothing left to fold."""
         if amounts := self._amounts_over():
             name, number, most = amounts[0]
@@ -300,7 +300,7 @@ class Engine:
         """Make the next request fit, as the policy has it; without `asking` no model writes. Raises DoesNotFit."""
         if not self.auto:
             if not self.fits():
-                raise self.no_fit(reason="folding is switched off (auto=False)")
+                raise self.does_not_fit(reason="folding is switched off (auto=False)")
             return
         if self.fits() and (self.trigger_at_limit or self.examined_to == self.recorder.next_seq):
             return
@@ -325,7 +325,7 @@ class Engine:
             recorder.emit(reached)
         if not policy.auto:
             if not self.fits():
-                raise self.no_fit(reason=f"policy {policy.name} folds only when asked")
+                raise self.does_not_fit(reason=f"policy {policy.name} folds only when asked")
             return
         landing = self._landing_if_due()
         if landing is None:
@@ -376,7 +376,7 @@ class Engine:
         if self.rent is not None:
             self.rent.settle()  # also where nothing could be folded: else it would be tried again at each request
         if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
-            self.fail(policy.name, f"nothing more may go: {over}", 0, self.recorder.next_seq)
+            self.report_failure(policy.name, f"nothing more may go: {over}", 0, self.recorder.next_seq)
 
     def _run_rungs(self, landing_tokens: float) -> Steps[None]:
         """Bring the request within its limits without a model: tokens first, then bytes, then amounts.
@@ -404,7 +404,7 @@ class Engine:
                     target = max(1.0, AMOUNTS_LANDING * min(most / n for _, n, most in amounts) * self.used_tokens)
                     yield from self.run((rung,), Pressure.HARD, target, False, until=self._amounts_landed)
         if not self.fits():
-            raise self.no_fit()
+            raise self.does_not_fit()
 
     # --- compaction --------------------------------------------------------------------------------------------------
 
@@ -434,14 +434,14 @@ class Engine:
             # All summaries are written before the first fold is committed: a later one that fails costs nothing then.
             folds: list[Fold] = []
             for move in found:
-                fold = (yield from self.answered(move)) if isinstance(move, Ask) else move
+                fold = (yield from self.answer(move)) if isinstance(move, Ask) else move
                 folds.append(fold)
             if any(self.commit(fold) is None for fold in folds):
                 raise SummaryError("the session has changed under the summary")
             yield from self.run(self.policy.after_compact, Pressure.SOFT, 0, False)
         except BaseException as error:
             if isinstance(error, SummaryError):
-                self.fail(reducer.name, error.reason, 0, recorder.next_seq)
+                self.report_failure(reducer.name, error.reason, 0, recorder.next_seq)
             # A user who asked for one summary must not find half of it. Folds are committed after all texts are
             # there, so there is one to take back only where the session changed meanwhile.
             made = {fold.id for fold in folding.folds if fold.id in recorder.folds}
@@ -525,16 +525,16 @@ class Engine:
     def _ask(self, ask: Ask) -> Steps[None]:
         """Commit what comes of one ask. A failure is emitted, not raised: the next reducer takes over."""
         try:
-            self.commit((yield from self.answered(ask)))
+            self.commit((yield from self.answer(ask)))
         except SummaryError as error:
-            self.fail(ask.reducer, error.reason, ask.start, ask.stop)
+            self.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
             # A model that failed at this history fails at it again, and every try is paid for. The next one waits for
             # as much new history as lies between two folds.
             growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
             wait_tokens = int(max(0.1, growth) * self.limits.input_tokens)
             self.ask_again_at[ask.reducer] = self.recorder.appended_tokens + wait_tokens
 
-    def answered(self, ask: Ask) -> Steps[Fold]:
+    def answer(self, ask: Ask) -> Steps[Fold]:
         """The fold that comes of an ask, over as many calls as it takes. Raises SummaryError, also after a fork.
 
         Where it costs less, the question goes to the session itself, whose last request the provider has in its cache.
@@ -549,7 +549,7 @@ class Engine:
         while isinstance(move, Ask):
             sent = move
             try:
-                move = yield from self._written(sent, view)
+                move = yield from self._write(sent, view)
             except SummaryError as error:
                 if sent is not cached or self.view is not view or not self.cached_summary.failed(error):
                     raise
@@ -559,7 +559,7 @@ class Engine:
                     self.cached_summary.succeeded()
         return move
 
-    def _written(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
+    def _write(self, ask: Ask, view: View) -> Steps[Fold | Ask]:
         """What comes of one text. Raises SummaryError, also after a fork."""
         with self.suspended():
             text = yield ask
@@ -571,16 +571,16 @@ class Engine:
         """Commit a fold as one of the running call's; None when it was refused, which is emitted."""
         folding = self.folding
         if folding is None:
-            return self.committed(self.recorder.commit(fold, batch=fold.batch, again=again))
+            return self.account(self.recorder.commit(fold, batch=fold.batch, again=again))
         # The number is taken at the first fold, not at the start of the call: calls that fold nothing leave no gap, and
         # of two that overlap each has its own.
         batch = self.recorder.next_batch if folding.batch < 0 else folding.batch
         committed = self.recorder.commit(fold, batch=batch, again=again, requested=folding.requested)
         if committed is not None:
             folding.add(committed)
-        return self.committed(committed)
+        return self.account(committed)
 
-    def committed(self, fold: Fold | None) -> Fold | None:
+    def account(self, fold: Fold | None) -> Fold | None:
         """Account for a fold that was committed, by a call or in a replay. O(1).
 
         A fold over whole groups ends the rent, whoever wanted it: a compaction and a recovery pay its price too.
@@ -592,7 +592,7 @@ class Engine:
                 self.totals.checkpoint(fold.id)
         return fold
 
-    def fail(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
+    def report_failure(self, reducer: str, reason: str, start: Seq, stop: Seq) -> None:
         """Emit that a fold was wanted and not made; the end of the folding names it too."""
         if self.folding is not None:
             self.folding.failure = reason

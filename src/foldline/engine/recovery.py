@@ -158,7 +158,7 @@ def _without_part(engine: Engine, failure: Failure, before: int) -> Recovery:
         with _refused(engine, failure):
             sentence = leave_out(engine, part)
             if sentence is None and failure.kind == "image":
-                raise engine.no_fit(reason="the provider refused an image, and no image may be removed")
+                raise engine.does_not_fit(reason="the provider refused an image, and no image may be removed")
     return Recovery(
         action="none" if sentence is None else "images" if failure.kind == "image" else "parts",
         retry=sentence is not None,
@@ -183,7 +183,7 @@ _KINDS: dict[str, PartKind] = {"image": "image", "document": "document"}
 def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
     """Fold after a refusal, with a beginning and an end that are emitted."""
     if not (engine.auto and engine.policy.auto):
-        raise engine.no_fit(reason="folding is switched off")
+        raise engine.does_not_fit(reason="folding is switched off")
     with engine.announced(f"the provider refused the request: {failure.kind}"):
         yield
 
@@ -191,7 +191,7 @@ def _refused(engine: Engine, failure: Failure) -> Iterator[None]:
 def _smaller(engine: Engine, before: int) -> None:
     """Raise DoesNotFit unless the request has become smaller: else the same refusal would come again, without end."""
     if engine.used_tokens >= before:
-        raise engine.no_fit(reason="the provider refused it, and nothing more can be reduced")
+        raise engine.does_not_fit(reason="the provider refused it, and nothing more can be reduced")
 
 
 _STEPS: dict[str, Callable[[Engine, Failure, int, bool], Steps[Action]]] = {

@@ -119,7 +119,7 @@ class LogReplay:
             recorder.emit(FoldFailed(fold.reducer, reason, fold.start, fold.stop))
             recorder.skip(fold)
             return
-        committed = engine.committed(recorder.commit_recorded(fold))
+        committed = engine.account(recorder.commit_recorded(fold))
         if committed is not None and not committed.form:
             self._folded = True
 
