@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.doors.proxy.running import PATHS, proxied
 
-from foldline.doors.proxy.dialects import with_model_at
+from foldline.doors.proxy.request_head import with_model_at
 from foldline.doors.proxy.windows import url_at
 from foldline.errors import InvalidInput
 from foldline.providers.endpoint import Endpoint

@@ -15,7 +15,7 @@ from tests.doors.proxy.running import PATHS, Recording, messages_in, proxied, pr
 from tests.serving import serve
 
 from foldline import classify
-from foldline.doors.proxy.headers import client_of, session_name
+from foldline.doors.proxy.request_head import client_of, session_name
 from foldline.store.learned_limits import ClientLimits, LearnedLimits
 from foldline.testing import FakeProvider
 

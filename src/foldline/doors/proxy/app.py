@@ -10,10 +10,9 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foldline.doors.proxy.dialects import dialect_of, model_at
 from foldline.doors.proxy.error_responses import ErrorResponse, error_response, too_large
 from foldline.doors.proxy.exchange import ProxyExchange, ProxyServices
-from foldline.doors.proxy.headers import header
+from foldline.doors.proxy.request_head import dialect_of, header, model_at
 from foldline.doors.proxy.served_request import ExchangeRecord
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault
 

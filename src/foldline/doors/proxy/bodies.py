@@ -11,8 +11,7 @@ from typing import Final
 from foldline.codecs.caps import MARKERS
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
-from foldline.doors.proxy.dialects import is_streamed_at, model_at
-from foldline.doors.proxy.headers import ENCODING, Headers, encoding
+from foldline.doors.proxy.request_head import ENCODING, Headers, encoding, is_streamed_at, model_at
 from foldline.errors import InvalidInput
 
 __all__ = ["ClientRequest", "Inflater", "TooLarge", "decoded", "inflate", "read_client_request", "readable"]

@@ -11,9 +11,9 @@ from urllib.parse import unquote, unquote_to_bytes
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.doors.http.guard import WRONG_TOKENS, Rates, host_name, may_omit_host
-from foldline.doors.proxy.dialects import dialect_of
 from foldline.doors.proxy.error_responses import ErrorResponse, error_response
 from foldline.doors.proxy.page import FREE_PATHS
+from foldline.doors.proxy.request_head import dialect_of
 
 __all__ = ["TOKEN_HEADER", "Gate", "GateRules"]
 

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from foldline.catalog.models import lookup
 from foldline.conversations.conversation_cache import PlannedRequest
-from foldline.doors.proxy.dialects import dialect_of
+from foldline.doors.proxy.request_head import dialect_of
 from foldline.view.transcript import Fold, Usage
 
 __all__ = [

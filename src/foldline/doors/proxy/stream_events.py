@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from foldline.codecs import dialect_named
-from foldline.doors.proxy.headers import Headers, encoding, media_type
+from foldline.doors.proxy.request_head import Headers, encoding, media_type
 from foldline.messages import Json
 
 __all__ = ["find_usage", "parse_object", "shows_nothing", "stream_form"]

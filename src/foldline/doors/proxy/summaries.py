@@ -12,7 +12,7 @@ from hashlib import blake2b
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from foldline.doors.proxy.dialects import as_event_stream, with_model_at
+from foldline.doors.proxy.request_head import as_event_stream, with_model_at
 from foldline.doors.proxy.windows import endpoint_of, upstream_client, url_at
 from foldline.engine.context import Completion, Request
 from foldline.errors import InvalidInput

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from foldline.catalog.models import lookup
 from foldline.codecs import dialect_named
 from foldline.conversations.planning import LimitStore
-from foldline.doors.proxy.headers import is_credential
+from foldline.doors.proxy.request_head import is_credential
 from foldline.errors import InvalidInput
 from foldline.providers.bodies import load_httpx
 from foldline.providers.discovery import fetch_window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.doors.proxy.dialects import dialect_of, model_at
+from foldline.doors.proxy.request_head import dialect_of, model_at
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Headers of requests and responses, and the credential that they show."""
+"""The head of a request: the dialect and model of its path, its headers, and the credential in them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Final, TypeAlias
-from urllib.parse import parse_qsl, unquote_plus
+from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
+from foldline.codecs.dialect import ROWS, Path
 from foldline.conversations.request_body import RequestBody
 from foldline.messages import Json
 
 __all__ = [
     "ENCODING",
     "Headers",
+    "as_event_stream",
     "client_of",
+    "dialect_of",
     "encoding",
     "evidence",
     "header",
     "is_credential",
+    "is_streamed_at",
     "media_type",
+    "model_at",
+    "path_of",
     "session_name",
+    "with_model_at",
 ]
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
@@ -50,6 +57,83 @@ _LASTING_CLAIMS: Final = ("iss", "sub", "azp", "client_id", "appid", "tid", "oid
 
 _MAX_TOKEN_CHARS: Final = 16_384
 _MAX_NAME_BYTES: Final = 1_000
+
+# Where a path names the model: Azure (`/openai/deployments/{name}/…`), Vertex and Gemini (`/models/{name}:method`),
+# hosts that put a repository before a dialect's path (`/models/{owner}/{name}/v1/…`), Bedrock (`/model/{id}/invoke`).
+# Sources: "Azure OpenAI REST API reference"; Vertex AI, "publishers.models"; Bedrock, "InvokeModel" and "Converse".
+_MODEL_IN_PATH: Final = (
+    re.compile(r"/deployments/(?P<model>[^/]+)/"),
+    re.compile(r"/models?/(?P<model>[^/:]+(?:/[^/:]+)?):[A-Za-z]+$"),
+    re.compile(
+        r"/models?/(?P<model>.+?)/(?:v\d\w*/)?(?:chat/completions|responses|messages(?:/count_tokens)?|embeddings)$"
+    ),
+    re.compile(r"/model/(?P<model>[^/]+)/"),
+)
+
+_MAX_MODEL_CHARS: Final = 500
+_GENERATE: Final = re.compile(r":(?:stream)?[gG]enerateContent$")
+
+# OpenAI's Assistants add messages to threads at a path that ends like Anthropic's.
+_OTHER_PATHS: Final = re.compile(r"/threads/[^/]*/messages$")
+
+
+# --- path -------------------------------------------------------------------------------------------------------------
+
+
+def path_of(method: str, path: str) -> tuple[str, Path | None]:
+    """The dialect of a path, known by its ending: providers differ in what stands before. "" and None for none."""
+    if method == "POST":
+        plain = path.rstrip("/")
+        for row in ROWS.values():
+            for known in row.paths:
+                if known.ending.search(plain) and not _OTHER_PATHS.search(plain):
+                    return row.name, known
+    return "", None
+
+
+def dialect_of(method: str, path: str) -> tuple[str, bool]:
+    """The dialect of a path ("" for none), and whether the path only counts tokens."""
+    dialect, known = path_of(method, path)
+    return dialect, known is not None and known.counting
+
+
+def is_streamed_at(path: str) -> bool:
+    """Whether the path requests a stream, so that the body need not (Gemini, Vertex AI, Bedrock)."""
+    known = path_of("POST", path)[1]
+    return known is not None and known.streamed
+
+
+def model_at(path: str) -> str:
+    """The model in a path, decoded; "" without one."""
+    found = _model_match(path)
+    name = unquote(found["model"]) if found else ""
+    return name if len(name) <= _MAX_MODEL_CHARS else ""
+
+
+def with_model_at(path: str, model: str) -> str:
+    """The path with another model; unchanged if it names none."""
+    found = _model_match(path)
+    if found is None:
+        return path
+    start, stop = found.span("model")
+    return path[:start] + quote(model, safe="/" if "/" in found["model"] else "") + path[stop:]
+
+
+def as_event_stream(target: str) -> str:
+    """A path and query of Gemini, changed so that the reply is a stream of events; any other unchanged."""
+    path, _, query = target.partition("?")
+    if _GENERATE.search(path) is None:
+        return target
+    kept = [pair for pair in query.split("&") if pair and not pair.startswith("alt=")]
+    return f"{_GENERATE.sub(':streamGenerateContent', path)}?{'&'.join([*kept, 'alt=sse'])}"
+
+
+def _model_match(path: str) -> re.Match[str] | None:
+    plain = path.rstrip("/")
+    return next((found for found in (named.search(plain) for named in _MODEL_IN_PATH) if found), None)
+
+
+# --- headers ----------------------------------------------------------------------------------------------------------
 
 
 def header(headers: Headers, wanted: bytes) -> str:
