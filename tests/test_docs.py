@@ -13,7 +13,7 @@ import click
 import pytest
 
 from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
-from foldline.agent.settings.layers import checked_file, faults_together, merged
+from foldline.agent.settings.layers import check_document, cross_field_faults, merge
 from foldline.agent.settings.model import settings_schema
 from foldline.agent.settings.yaml_lines import read_yaml
 from foldline.cli.main import cli
@@ -140,10 +140,10 @@ def test_every_setting_of_an_agent_is_in_the_manual() -> None:
 
 def test_the_settings_file_in_the_manual_is_a_good_one() -> None:
     [block] = re.findall(r"^```yaml\n(.*?)^```$", text_of("docs/settings.md"), re.MULTILINE | re.DOTALL)
-    settings = checked_file(read_yaml(block.encode(), file="agents.yaml"), file="agents.yaml")
+    settings = check_document(read_yaml(block.encode(), file="agents.yaml"), file="agents.yaml")
     assert settings.faults == ()
-    tree = merged(settings.defaults, settings.agents["main"])
-    assert faults_together(tree) == faults_together(merged(tree, settings.profiles["cheap"])) == []
+    tree = merge(settings.defaults, settings.agents["main"])
+    assert cross_field_faults(tree) == cross_field_faults(merge(tree, settings.profiles["cheap"])) == []
 
 
 @pytest.mark.parametrize("group_name", ["config", "schedule"])

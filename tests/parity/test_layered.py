@@ -11,7 +11,7 @@ import pytest
 from tests.joints import unjoined
 
 from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
-from foldline.agent.settings.layers import checked_file, validated
+from foldline.agent.settings.layers import check_document, validate_merged
 from foldline.agent.settings.model import SessionSettings
 from foldline.agent.settings.yaml_lines import YamlDocument
 from foldline.engine.presets import layered
@@ -520,10 +520,10 @@ def test_s3_07_dropping_again_makes_one_notice_of_two() -> None:
 
 def session_settings(block: Any, lines: dict[str, int] | None = None) -> SessionSettings:
     """The settings in a parsed `session` block of a file, with the lines of its fields."""
-    file = checked_file(YamlDocument({"session": block}, lines or {}), file="agent.yaml")
+    file = check_document(YamlDocument({"session": block}, lines or {}), file="agent.yaml")
     if file.faults:
         raise file.faults[0]
-    found = validated(file.defaults).session
+    found = validate_merged(file.defaults).session
     assert found is not None
     return found
 

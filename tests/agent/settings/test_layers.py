@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from foldline.agent.settings.checks import looks_secret
-from foldline.agent.settings.layers import FileSettings, Tree, checked_file, flat, merged, plain, validated
+from foldline.agent.settings.layers import FileSettings, Tree, check_document, leaves, merge, validate_merged, values_of
 from foldline.agent.settings.yaml_lines import YamlDocument, read_yaml
 
 
 def tree(file: str = "f", **fields: Any) -> Tree:
-    found = checked_file(YamlDocument({"defaults": fields}, {}), file=file)
+    found = check_document(YamlDocument({"defaults": fields}, {}), file=file)
     assert found.faults == ()
     return found.defaults
 
@@ -18,8 +18,8 @@ def tree(file: str = "f", **fields: Any) -> Tree:
 def laid(*layers: dict[str, Any]) -> Any:
     out: Tree = {}
     for layer in layers:
-        out = merged(out, tree(**layer))
-    return plain(out)
+        out = merge(out, tree(**layer))
+    return values_of(out)
 
 
 def test_blocks_are_laid_over_each_other_field_by_field() -> None:
@@ -75,14 +75,14 @@ def test_a_system_text_and_its_file_replace_each_other() -> None:
 
 
 def test_after_laying_over_each_value_still_knows_its_file() -> None:
-    out = merged(
+    out = merge(
         tree("weak", compact_threshold=0.5, tools={"off": ["recall"]}), tree("strong", tools={"off": ["fetch_url"]})
     )
-    assert {name: given.source for name, given in flat(out)} == {"compact_threshold": "weak", "tools.off": "strong"}
+    assert {name: given.source for name, given in leaves(out)} == {"compact_threshold": "weak", "tools.off": "strong"}
 
 
 def checked(text: str) -> FileSettings:
-    return checked_file(read_yaml(text.encode(), file="agents.yaml"), file="agents.yaml")
+    return check_document(read_yaml(text.encode(), file="agents.yaml"), file="agents.yaml")
 
 
 def faults(text: str) -> list[str]:
@@ -95,7 +95,7 @@ def only(text: str) -> str:
 
 
 def values(tree: dict[str, object]) -> dict[str, object]:
-    return {name: given.value for name, given in flat(tree)}
+    return {name: given.value for name, given in leaves(tree)}
 
 
 def test_a_word_stands_for_the_name_of_a_model_or_policy() -> None:
@@ -106,7 +106,7 @@ def test_a_word_stands_for_the_name_of_a_model_or_policy() -> None:
 
 def test_every_leaf_knows_its_place() -> None:
     found = checked("agents:\n  main:\n    session:\n      context:\n        max_history_tokens: 7\n")
-    [(name, given)] = flat(found.agents["main"])
+    [(name, given)] = leaves(found.agents["main"])
     assert name == "session.context.max_history_tokens"
     assert (given.value, given.source, given.name) == (7, "agents.yaml:5", f"agents.main.{name}")
 
@@ -213,7 +213,7 @@ def test_a_plain_text_is_no_key(text: str) -> None:
 def test_yes_and_no_are_understood_where_a_truth_value_is_asked_for() -> None:
     found = checked("main: {tools: {allow_private_urls: on}, session: {context: {summarize_omitted: yes}}}\n")
     assert found.faults == ()
-    block = validated(found.agents["main"])
+    block = validate_merged(found.agents["main"])
     assert block.tools.allow_private_urls
     assert block.session is not None
     assert block.session.context.summarize_omitted

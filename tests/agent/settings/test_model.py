@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from foldline import Context
-from foldline.agent.settings.layers import checked_file
+from foldline.agent.settings.layers import check_document
 from foldline.agent.settings.model import (
     AgentSettings,
     McpSettings,
@@ -187,7 +187,7 @@ FILE = {
 
 
 def test_the_schema_takes_what_the_file_reader_takes() -> None:
-    assert checked_file(YamlDocument(FILE, {}), file="agents.yaml").faults == ()
+    assert check_document(YamlDocument(FILE, {}), file="agents.yaml").faults == ()
     assert faults(settings_schema(), FILE) == ()
 
 

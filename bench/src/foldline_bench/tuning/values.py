@@ -87,7 +87,7 @@ class Setting:
         return AgentSettings(
             policy=PolicySettings(name=self.policy, **dict(self.settings)),
             session=session,
-            asks_context=session is not None,
+            has_context=session is not None,
             summaries=False,
         )
 

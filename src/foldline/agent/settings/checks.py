@@ -1,7 +1,7 @@
-"""What settings are made of: types of single values that pydantic checks, blocks of them, and its errors as ours.
+"""The types of settings for pydantic: checks of single values, frozen blocks of fields, and its errors as ours.
 
-A check takes the parsed value and returns the value that counts, or raises InvalidInput with the reason alone: pydantic
-adds the field. Its own messages would name Python types, and repeat a value that may be a key.
+A check takes a parsed value and returns the converted one, or raises InvalidInput with only a reason: pydantic adds the
+field. Its own messages would name Python types, and repeat a value that may be a key.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ __all__ = [
     "looks_secret",
     "number",
     "one_of",
+    "quoted",
     "secret_path",
     "settings_block",
-    "shown",
+    "substitute_variables",
     "url",
-    "variables",
+    "variable_names",
     "whole",
-    "with_variables",
     "word",
 ]
 
@@ -80,64 +80,64 @@ SECRET: Final = (
 )
 NO_NAME: Final = "is no name: letters, digits, _ and -, at most 64 (a server: 32), no digit first"
 PARTIAL: Final = "partial"
-"""The context of a validation that sees one layer of a file: what only all layers together must hold is not asked."""
+"""The context of validating one layer, without the checks across fields: other layers may complete it."""
 WHOLE: Final = "whole"
-"""The context of a validation of all layers. Without a context the values come from code."""
+"""The context of validating all layers together. Without a context the values come from code."""
 
 T = TypeVar("T")
 FieldPath: TypeAlias = tuple[str | int, ...]
 
 
 class _Nothing:
-    """A field of a file without a value. None would pass for "not set", which is right only for code."""
+    """A field of a file without a value. None would pass for "not set", which only code may say."""
 
     def __repr__(self) -> str:
         return "nothing"
 
 
 NOTHING: Final = _Nothing()
-"""A field that is written down with no value behind it."""
+"""The value of a field that a file names without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # by identity: typing hashes what stands in Annotated
 class Check:
     """The type of a field for pydantic: `read` checks and converts a value, `schema` is its JSON schema.
 
-    Idempotent: a value that was read passes again, as it does when settings are copied with changes.
+    `read` is idempotent: copies of settings with changes are checked again.
     """
 
     read: Callable[[Any], Any]
     schema: Mapping[str, Json]
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Nothing of pydantic's own validation: "3" must stay a text, and true no number."""
+        """Replace pydantic's own validation, which would take "3" and true for numbers."""
         del source, handler
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Json]:
-        """What an editor is told."""
+        """Return the JSON schema of the field."""
         del schema, handler
         return dict(self.schema)
 
 
-def variables(value: str) -> list[str]:
-    """The names in the `${NAME}` of a value."""
+def variable_names(value: str) -> list[str]:
+    """Return the names in the `${NAME}` of a value."""
     return _VARIABLE.findall(value)
 
 
-def with_variables(value: str, environ: Mapping[str, str]) -> str:
-    """The value with each `${NAME}` replaced, in one pass: what comes in is not looked at again."""
+def substitute_variables(value: str, environ: Mapping[str, str]) -> str:
+    """Replace each `${NAME}` in one pass: substituted values are not expanded again."""
     return _VARIABLE.sub(lambda found: environ[found[1]], value)
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a value has the shape of a key or token, or the name of one and is no `${NAME}`."""
+    """Return whether a value looks like a key or token, by its shape or its field, `${NAME}` aside."""
     plain = _VARIABLE.sub("", value)
     return redact(plain) != plain or redact(f"{name}: {plain}") != f"{name}: {plain}"
 
 
 def holds_secret(value: Json, name: str = "") -> bool:
-    """Whether a value, or any value inside it, looks like a key. O(size)."""
+    """Return whether a value, or any value inside it, looks like a key. O(size)."""
     if isinstance(value, str):
         return looks_secret(name, value)
     if isinstance(value, Mapping):
@@ -159,17 +159,17 @@ def secret_path(value: Json, name: str) -> FieldPath | None:
     return () if holds_secret(value, name) else None
 
 
-def shown(value: Json) -> str:
-    """A value in an error: short, and on one line."""
+def quoted(value: Json) -> str:
+    """Return a value for an error: short, on one line."""
     return "nothing" if value is None else repr(value)[:80]
 
 
 def whole(least: int, most: int | None = MAX_TOKENS) -> Check:
-    """A whole number in a range."""
+    """A check for a whole number in a range."""
 
     def read(value: Json) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidInput(f"must be a whole number, not {shown(value)}")
+            raise InvalidInput(f"must be a whole number, not {quoted(value)}")
         if most is not None and not least <= value <= most:
             raise InvalidInput(f"must be from {least:,} to {most:,}, not {value}")
         if value < least:
@@ -180,11 +180,11 @@ def whole(least: int, most: int | None = MAX_TOKENS) -> Check:
 
 
 def number(above: float, most: float) -> Check:
-    """A number above one bound, at most the other."""
+    """A check for a number above one bound and at most another."""
 
     def read(value: Json) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidInput(f"must be a number, not {shown(value)}")
+            raise InvalidInput(f"must be a number, not {quoted(value)}")
         if not above < value <= most:
             raise InvalidInput(f"must be above {above:g} and at most {most:,g}, not {value:g}")
         return float(value)
@@ -193,11 +193,11 @@ def number(above: float, most: float) -> Check:
 
 
 def one_of(*known: str) -> Check:
-    """One of some words. A Literal does the same where they are known to the type checker."""
+    """A check for one of some words. Literal does the same for words that the type checker knows."""
 
     def read(value: Json) -> str:
         if not isinstance(value, str) or value not in known:
-            raise InvalidInput(f"must be one of {', '.join(known)}, not {shown(value)}")
+            raise InvalidInput(f"must be one of {', '.join(known)}, not {quoted(value)}")
         return value
 
     return Check(read, {"type": "string", "enum": list(known)})
@@ -207,7 +207,7 @@ def _flag(value: Json) -> bool:
     if isinstance(value, str) and value.lower() in _TRUTH_WORDS:
         return _TRUTH_WORDS[value.lower()]
     if not isinstance(value, bool):
-        raise InvalidInput(f"must be true or false, not {shown(value)}")
+        raise InvalidInput(f"must be true or false, not {quoted(value)}")
     return value
 
 
@@ -215,7 +215,7 @@ def _text(value: Json) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)  # a model named 4.1 is read as a number
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInput(f"must be a text, not {shown(value)}")
+        raise InvalidInput(f"must be a text, not {quoted(value)}")
     return value
 
 
@@ -233,26 +233,26 @@ def _env_value(value: Json) -> str:
 
 def _texts(value: Json) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise InvalidInput(f"must be a list of texts, not {shown(value)}")
+        raise InvalidInput(f"must be a list of texts, not {quoted(value)}")
     return tuple("" if item == "" else word(item) for item in value)
 
 
 def _tool_names(value: Json) -> frozenset[str]:
     if not isinstance(value, list | tuple | frozenset):
-        raise InvalidInput(f"must be a list of names of tools, not {shown(value)}")
+        raise InvalidInput(f"must be a list of names of tools, not {quoted(value)}")
     for item in value:
         if not isinstance(item, str) or not NAME.fullmatch(item):
-            raise InvalidInput(f"must be a list of names of tools; {shown(item)} is none")
+            raise InvalidInput(f"must be a list of names of tools; {quoted(item)} is none")
     return frozenset(value)
 
 
 def _user_ids(value: Json) -> tuple[int, ...]:
     """Whole numbers of at most 52 bits, as Telegram's Bot API says; no names."""
     if not isinstance(value, list | tuple):
-        raise InvalidInput(f"must be a list of ids of users, not {shown(value)}")
+        raise InvalidInput(f"must be a list of ids of users, not {quoted(value)}")
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int) or not 0 < item < 2**52:
-            raise InvalidInput(f"must be a list of ids of users, which are numbers; {shown(item)} is none")
+            raise InvalidInput(f"must be a list of ids of users, which are numbers; {quoted(item)} is none")
     return tuple(dict.fromkeys(value))
 
 
@@ -265,7 +265,7 @@ def url(value: Json) -> str:
     except ValueError:
         good = False
     if not good or any(char.isspace() for char in found):
-        raise InvalidInput(f"must be an http or https address, not {shown(value)}")
+        raise InvalidInput(f"must be an http or https address, not {quoted(value)}")
     if parts.username or parts.password:
         raise InvalidInput("must hold no user or password")
     return found
@@ -273,7 +273,7 @@ def url(value: Json) -> str:
 
 def _variable_name(value: Json) -> str:
     if not isinstance(value, str) or not _ENV_NAME.fullmatch(value):
-        raise InvalidInput(f"must be the name of an environment variable, not {shown(value)}")
+        raise InvalidInput(f"must be the name of an environment variable, not {quoted(value)}")
     return value
 
 
@@ -317,7 +317,7 @@ def settings_block(cls: type[T]) -> type[T]:
     made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, slots=True, config=config)(cls)
     init = made.__init__
 
-    # Pydantic calls it for the outermost value alone, so that an error inside keeps its whole path.
+    # Pydantic validates nested blocks without calling their __init__, so that an inner error keeps its whole path.
     def __init__(self: T, **given: Any) -> None:  # noqa: N807 - takes the place of a method
         try:
             init(self, **given)
@@ -330,14 +330,14 @@ def settings_block(cls: type[T]) -> type[T]:
 
 
 def dotted(path: FieldPath, start: str = "") -> str:
-    """A path as errors have it: "schedule.a.deliver[0].file"."""
+    """Return a path for an error: "schedule.a.deliver[0].file"."""
     for step in path:
         start = f"{start}[{step}]" if isinstance(step, int) else f"{start}.{step}" if start else step
     return start
 
 
 def faults_of(error: ValidationError, *, partial: bool = False) -> list[tuple[FieldPath, str]]:
-    """(path, reason) of all that pydantic found. With `partial` another layer may have what is missing."""
+    """Return (path, reason) of each error. With `partial`, missing fields are none: another layer may have them."""
     found = error.errors(include_url=False)
     return [_fault(each) for each in found if not (partial and each["type"] == "missing")]
 
@@ -357,6 +357,6 @@ def _fault(error: ErrorDetails) -> tuple[FieldPath, str]:
         return (*path, *(inner.place.split(".") if inner.place else ())), inner.reason
     if error["type"] == "literal_error":
         known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        return path, f"must be one of {', '.join(known)}, not {shown(value)}"
+        return path, f"must be one of {', '.join(known)}, not {quoted(value)}"
     kind = "a block of fields" if error["type"] in ("dataclass_type", "mapping_type", "dict_type") else error["msg"]
-    return path, f"must be {kind}, not {shown(value)}"
+    return path, f"must be {kind}, not {quoted(value)}"

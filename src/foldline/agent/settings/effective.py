@@ -1,4 +1,4 @@
-"""The settings that are in force, row by row, with where each comes from."""
+"""The effective settings of an agent, row by row, each with its source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUILT_IN = "built in"
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSetting:
-    """One setting: its name as a file has it, its value (None: found out when it is needed), and its source."""
+    """A setting: name as in a file, value (None: determined when needed), and source."""
 
     name: str
     value: Json
@@ -27,15 +27,14 @@ class EffectiveSetting:
 
 
 def effective_settings(loaded: LoadedSettings, environ: Mapping[str, str]) -> tuple[EffectiveSetting, ...]:
-    """Every setting of the agent, set or not. Of the environment only is said which variables are there."""
+    """Return every setting of the agent. Of the environment it only says whether a variable is set."""
     return tuple(
-        EffectiveSetting(name, value, source or _source(loaded, name))
-        for name, value, source in _values(loaded, environ)
+        EffectiveSetting(name, value, source or _source(loaded, name)) for name, value, source in _rows(loaded, environ)
     )
 
 
 def _source(loaded: LoadedSettings, name: str) -> str:
-    """Where a field was set; for a list or block of names also where its parts were."""
+    """Return the source of a field; of a list or a block of names, those of its parts."""
     given = loaded.sources.get(name)
     if given is not None:
         return given.source
@@ -43,12 +42,12 @@ def _source(loaded: LoadedSettings, name: str) -> str:
     return ", ".join(parts) or BUILT_IN
 
 
-def _values(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
-    """(name, value, source) of each setting; no source where that is looked up by the name."""
+def _rows(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
+    """Yield (name, value, source) of each setting; an empty source is looked up by the name."""
     now = loaded.settings
-    yield from _model("model", now.model, environ)
+    yield from _model_rows("model", now.model, environ)
     chosen = now.policy_settings
-    implied = "goes with session.context" if now.asks_context else "goes with compact_threshold"
+    implied = "goes with session.context" if now.has_context else "goes with compact_threshold"
     built_in = now.policy is None and chosen.name == "balanced"
     unnamed = "policy.name" not in loaded.sources
     yield "policy.name", chosen.name, BUILT_IN if built_in else implied if unnamed else ""
@@ -59,7 +58,7 @@ def _values(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tupl
     if now.summariser is None:
         yield "summariser", "the model itself" if now.summaries else "off", ""
     else:
-        yield from _model("summariser", now.summariser, environ)
+        yield from _model_rows("summariser", now.summariser, environ)
     where = "system_file" if "system_file" in loaded.sources else "system"
     yield where, now.system, ""
     yield "session.max_tool_iterations", now.max_tool_iterations, ""
@@ -83,10 +82,10 @@ def _values(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tupl
                 yield f"mcp.{name}.{part.name}", shown, ""
     yield "telegram.users", list(now.telegram.users), ""
     for name, entry in now.schedule.items():
-        yield from _entry(f"schedule.{name}", entry)
+        yield from _entry_rows(f"schedule.{name}", entry)
 
 
-def _entry(block: str, entry: ScheduleSettings) -> Iterator[tuple[str, Json, str]]:
+def _entry_rows(block: str, entry: ScheduleSettings) -> Iterator[tuple[str, Json, str]]:
     """The fields of an entry of the schedule."""
     yield f"{block}.cron", entry.cron.text, ""
     yield f"{block}.timezone", entry.timezone, ""
@@ -100,7 +99,7 @@ def _entry(block: str, entry: ScheduleSettings) -> Iterator[tuple[str, Json, str
     yield f"{block}.policy", entry.policy, ""
 
 
-def _model(block: str, model: ModelSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
+def _model_rows(block: str, model: ModelSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
     """The fields of a model."""
     for name in ("name", "provider", "base_url", "dialect"):
         yield f"{block}.{name}", getattr(model, name), ""

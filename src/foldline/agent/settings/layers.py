@@ -25,8 +25,8 @@ from foldline.agent.settings.checks import (
     dotted,
     faults_of,
     holds_secret,
+    quoted,
     secret_path,
-    shown,
 )
 from foldline.agent.settings.model import (
     BLOCK,
@@ -44,12 +44,12 @@ __all__ = [
     "FileSettings",
     "LocatedValue",
     "Tree",
-    "checked_file",
-    "faults_together",
-    "flat",
-    "merged",
-    "plain",
-    "validated",
+    "check_document",
+    "cross_field_faults",
+    "leaves",
+    "merge",
+    "validate_merged",
+    "values_of",
 ]
 
 # Blocks that a stronger layer replaces whole when it names one: half of one model and half of another is none.
@@ -64,7 +64,7 @@ _EMPTY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class LocatedValue:
-    """A value that was set, as the file has it, and where: `name` is the field in the file."""
+    """A value as a file has it, and its place; `name` is the field in the file."""
 
     value: Any
     name: str
@@ -73,11 +73,11 @@ class LocatedValue:
 
     @property
     def source(self) -> str:
-        """Where it comes from, for people: "agents.yaml:12"."""
+        """The place for people: "agents.yaml:12"."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
     def wrong(self, reason: str) -> InvalidInput:
-        """An error that names this place."""
+        """Return an error at this place."""
         return fault(reason, file=self.file, line=self.line, name=self.name)
 
 
@@ -85,29 +85,29 @@ Tree: TypeAlias = dict[str, Any]
 """Fields by name: each a LocatedValue, or a Tree for a block."""
 
 
-def flat(tree: Tree, place: str = "") -> Iterator[tuple[str, LocatedValue]]:
-    """The leaves of a tree by their full names."""
+def leaves(tree: Tree, place: str = "") -> Iterator[tuple[str, LocatedValue]]:
+    """Iterate over the leaves of a tree with their full names."""
     for name, found in tree.items():
         field = f"{place}.{name}" if place else name
         if isinstance(found, dict):
-            yield from flat(found, field)
+            yield from leaves(found, field)
         else:
             yield field, found
 
 
-def plain(tree: Any) -> Any:
-    """The values alone, in blocks as they stand."""
-    return {name: plain(found) for name, found in tree.items()} if isinstance(tree, dict) else tree.value
+def values_of(tree: Any) -> Any:
+    """Return the values of a tree without their places."""
+    return {name: values_of(found) for name, found in tree.items()} if isinstance(tree, dict) else tree.value
 
 
 # --- one over the other -----------------------------------------------------------------------------------------------
 
 
-def merged(weak: Tree, strong: Tree) -> Tree:
-    """The agent's fields of two layers; the strong one wins, field by field.
+def merge(weak: Tree, strong: Tree) -> Tree:
+    """Merge two layers field by field; the strong one wins.
 
-    A model, summariser, policy or MCP server that the strong layer names replaces the weak one whole. What is allowed
-    or off adds up; a tool is what the strongest layer that names it says.
+    A model, summariser, policy or MCP server that the strong layer names replaces the whole weak one. `tools.allow` and
+    `tools.off` add up; for each tool the strongest layer that names it decides.
     """
     out = dict(weak)
     for name, new in strong.items():
@@ -154,18 +154,18 @@ def _merged_tools(weak: Tree, strong: Tree) -> Tree:
 # --- all together -----------------------------------------------------------------------------------------------------
 
 
-def validated(tree: Tree, *, file: str = "") -> AgentBlock:
-    """The settings of a merged tree. Raises InvalidInput for the first thing that only shows when all is together."""
+def validate_merged(tree: Tree, *, file: str = "") -> AgentBlock:
+    """Validate a merged tree. Raises InvalidInput for the first fault across fields."""
     try:
-        return _validate(plain(tree), WHOLE)
+        return _validate(values_of(tree), WHOLE)
     except ValidationError as error:
         raise _located(tree, *faults_of(error)[0], file=file) from None
 
 
-def faults_together(tree: Tree, *, file: str = "") -> list[InvalidInput]:
-    """What is wrong with a merged tree although each field is right."""
+def cross_field_faults(tree: Tree, *, file: str = "") -> list[InvalidInput]:
+    """Return the faults of a merged tree whose single fields are valid."""
     try:
-        _validate(plain(tree), WHOLE)
+        _validate(values_of(tree), WHOLE)
     except ValidationError as error:
         return [_located(tree, path, reason, file=file) for path, reason in faults_of(error)]
     return []
@@ -177,7 +177,7 @@ def _validate(values: Tree, context: str) -> AgentBlock:
 
 
 def _find(tree: Tree, path: FieldPath) -> tuple[LocatedValue | Tree, FieldPath]:
-    """How far a path leads in a tree: the leaf or block at its end, and the rest, which is inside a list."""
+    """Follow a path in a tree. Returns the last leaf or block, and the rest of the path, which is inside a list."""
     found: LocatedValue | Tree = tree
     for at, step in enumerate(path):
         if not isinstance(found, dict) or step not in found:
@@ -187,11 +187,11 @@ def _find(tree: Tree, path: FieldPath) -> tuple[LocatedValue | Tree, FieldPath]:
 
 
 def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidInput:
-    """A fault of a merged tree: with the place of its field, or of the first field of its block."""
+    """Return a fault of a merged tree at its field, or at the first field of its block."""
     found, rest = _find(tree, path)
     if isinstance(found, LocatedValue):
         return fault(reason, file=found.file, line=found.line, name=dotted(rest, found.name))
-    inside = next(flat(found), None)
+    inside = next(leaves(found), None)
     if inside is None or found is tree:
         return fault(reason, file=file, name=dotted(path))
     below, leaf = inside
@@ -204,7 +204,7 @@ def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidI
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSettings:
-    """What one file says: what holds for every agent, for some, and under which profile. `faults` in order of lines."""
+    """The layers of one file: defaults, agents, profiles. `faults` are ordered by line."""
 
     file: str
     defaults: Tree
@@ -213,18 +213,18 @@ class FileSettings:
     faults: tuple[InvalidInput, ...] = ()
 
 
-def checked_file(document: YamlDocument, *, file: str) -> FileSettings:
-    """A document checked field by field; what is wrong is left out of the trees and named in `faults`.
+def check_document(document: YamlDocument, *, file: str) -> FileSettings:
+    """Check a document field by field. Faulty fields are left out of the trees and named in `faults`.
 
-    Beside its three sections a file may have an agent at top level, and fields of an agent, which then hold for all:
-    the files of other systems are written so.
+    Besides the three sections, a file may have agents at top level, and fields that hold for all agents: files of other
+    systems are written this way.
     """
     reader = _LayerReader(file, document.lines)
     faults = reader.faults
     faults += document.faults
     top = document.value if document.value is not None else {}
     if not isinstance(top, Mapping):
-        faults.append(reader.fault(f"must hold blocks of settings, not {shown(top)}", ""))
+        faults.append(reader.fault(f"must hold blocks of settings, not {quoted(top)}", ""))
         top = {}
     defaults = reader.layer(top.get("defaults"), "defaults")
     agents = reader.layers(top.get("agents"), "agents")
@@ -253,14 +253,15 @@ def checked_file(document: YamlDocument, *, file: str) -> FileSettings:
 
 
 def _first_source(found: LocatedValue | Tree) -> str:
-    given = next((each for _, each in flat({"": found})), None)
+    given = next((each for _, each in leaves({"": found})), None)
     return given.source if given else "empty"
 
 
 class _LayerReader:
-    """Reads blocks of one file into trees, and gathers what is wrong.
+    """Reads the blocks of one file into trees, and collects their faults.
 
-    The shape of a block (its fields, its blocks within) is that of the JSON schema; its values are checked by pydantic.
+    The JSON schema gives the shape of a block, so that unknown fields are found with their lines before pydantic, which
+    knows no lines, checks the values.
     """
 
     def __init__(self, file: str, lines: Mapping[str, int]) -> None:
@@ -269,20 +270,20 @@ class _LayerReader:
         self._lines = lines
 
     def fault(self, reason: str, name: str) -> InvalidInput:
-        """An error that names file, line and field."""
+        """Return an error with file, line and field."""
         return fault(reason, file=self._file, line=self._line(name), name=name)
 
     def _line(self, name: str) -> int | None:
-        """The line of a field, or of the block around it."""
+        """Return the line of a field, or of the block around it."""
         around = name
         while around and around not in self._lines:
             around = around[: max(around.rfind("."), around.rfind("["), 0)]
         return self._lines.get(around)
 
     def layers(self, value: Json, place: str) -> dict[str, Tree]:
-        """The agents or profiles of a section."""
+        """Read the agents or profiles of a section."""
         if value is not None and not isinstance(value, Mapping):
-            self._add(_safe(value, f"must be a block of names, not {shown(value)}"), place)
+            self._add(_safe(value, f"must be a block of names, not {quoted(value)}"), place)
             return {}
         found = {}
         for name, inner in (value or {}).items():
@@ -293,7 +294,7 @@ class _LayerReader:
         return found
 
     def layer(self, value: Json, place: str) -> Tree:
-        """The fields of an agent; those that are wrong are left out."""
+        """Read the fields of an agent without faulty ones."""
         tree = self._read(value, {"$ref": "#/$defs/Agent"}, place)
         if not isinstance(tree, dict):
             return {}
@@ -319,7 +320,7 @@ class _LayerReader:
             if "name" in (properties or ()) and isinstance(value, str | int | float) and not isinstance(value, bool):
                 return {"name": self._leaf(value, place)}
             kind = "fields" if properties else "names"
-            self._add(_safe(value, f"must be a block of {kind}, not {shown(value)}"), place)
+            self._add(_safe(value, f"must be a block of {kind}, not {quoted(value)}"), place)
             return None
         tree: Tree = {}
         for name, inner in value.items():
@@ -334,7 +335,7 @@ class _LayerReader:
         return LocatedValue(value, place, self._file, self._line(place))
 
     def _drop_empty(self, tree: Tree, value: Mapping[str, Json], place: str) -> None:
-        """A server or an entry with nothing in it is a mistake; with nothing right in it, it has its fault already."""
+        """Report empty servers and schedule entries. One whose fields are all faulty has its faults already."""
         for block, reason in _EMPTY.items():
             for name, inner in (value.get(block) or {}).items() if block in tree else ():
                 if not inner and name in tree[block]:
@@ -342,10 +343,10 @@ class _LayerReader:
                     del tree[block][name]
 
     def _drop_invalid(self, tree: Tree, place: str) -> None:
-        """Leave out what pydantic refuses, until nothing is: it looks at a block once all fields in it are right."""
+        """Drop what pydantic refuses, repeatedly: it checks a block as a whole only once its fields are valid."""
         while True:
             try:
-                _validate(plain(tree), PARTIAL)
+                _validate(values_of(tree), PARTIAL)
                 return
             except ValidationError as error:
                 found = faults_of(error, partial=True)
@@ -359,14 +360,14 @@ class _LayerReader:
                 return
 
     def _drop_secrets(self, tree: Tree) -> None:
-        """A system text is prose; elsewhere a key is refused, and not repeated, or it would stand in a log as well."""
-        for name, leaf in list(flat(tree)):
+        """Refuse keys, without repeating them: errors end up in logs. A system text is prose, and exempt."""
+        for name, leaf in list(leaves(tree)):
             if name != "system" and (inside := secret_path(leaf.value, name.rpartition(".")[2])) is not None:
                 self._add(SECRET, dotted(inside, leaf.name))
                 _drop(tree, tuple(name.split(".")))
 
     def _check_pairs(self, tree: Tree) -> None:
-        """What two fields may not say together."""
+        """Report fields that exclude each other."""
         if "system" in tree and "system_file" in tree:
             self.faults.append(tree["system_file"].wrong("system is set too: one of them"))
         allow, off = tree.get("tools", {}).get("allow"), tree.get("tools", {}).get("off")
@@ -375,7 +376,7 @@ class _LayerReader:
 
 
 def _drop(tree: Tree, path: FieldPath) -> None:
-    """Leave out the field at a path; of a list the whole."""
+    """Drop the field at a path; a list as a whole."""
     *blocks, last = map(str, path)  # an index stands behind a list alone, where nothing is looked up
     for step in blocks:
         if not isinstance(tree.get(step), dict):
@@ -395,5 +396,5 @@ def _unknown(name: str, block: Mapping[str, Json]) -> str:
 
 
 def _safe(value: Json, reason: str) -> str:
-    """The reason, unless it would repeat a key."""
+    """Return the reason, unless it would repeat a key."""
     return SECRET if holds_secret(value) else reason

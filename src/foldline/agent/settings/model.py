@@ -1,6 +1,6 @@
-"""What can be set for an agent: the blocks of a settings file, each field with its default, bounds and meaning.
+"""The settings of an agent: the blocks of a settings file, each field with its default, bounds and meaning.
 
-The same classes are the values that the agent runs on, and make the JSON schema of a settings file.
+The agent runs on the same classes, and the JSON schema of a settings file is made from them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from foldline.agent.settings.checks import (
     Word,
     number,
     one_of,
+    quoted,
     settings_block,
-    shown,
-    variables,
+    substitute_variables,
+    variable_names,
     whole,
-    with_variables,
 )
-from foldline.agent.settings.policies import AsContext, PolicySettings, implied_policy
+from foldline.agent.settings.policies import AsContext, PolicySettings, default_policy
 from foldline.agent.settings.schedule import ScheduleSettings
 from foldline.codecs import DIALECTS
 from foldline.engine.policy import Policy
@@ -71,13 +71,13 @@ OFF: Final = "off"
 KEEP_CALLS: Final = 20_000
 """Model calls that stay in the record: months of one person's work, some hundred megabytes."""
 
-# Rounds of tool calls in one turn where no `session` block is set (S0.08); the block's own default is 25 (S3.08).
+# Rounds of tool calls in a turn without a `session` block (S0.08); the block's own default is 25 (S3.08).
 MAX_TOOL_ITERATIONS: Final = 50
 
 
 @settings_block
 class ModelSettings:
-    """A model and its server. What is None is found out: by the name, from the environment, from the server."""
+    """A model and its server. A field that is None is determined by the name, the environment or the server."""
 
     name: Word | None = Field(default=None, description="The name that requests carry.")
     provider: Word | None = Field(default=None, description="Whose server: openai, anthropic, ollama, …")
@@ -104,7 +104,7 @@ class ModelSettings:
 
     @property
     def limit_tokens(self) -> int:
-        """The window to keep to: what is set, else what goes with the name, else 128,000 (S3.01)."""
+        """The window: as set, by the model's name, or 128,000 tokens (S3.01)."""
         return effective_limit(self.max_input_tokens, self.name)
 
 
@@ -190,7 +190,7 @@ class McpSettings:
             (f"{block}.{name}", variable)
             for block, values in (("env", self.env), ("headers", self.headers))
             for name, value in values.items()
-            for variable in variables(value)
+            for variable in variable_names(value)
             if variable not in environ
         ]
 
@@ -200,14 +200,14 @@ class McpSettings:
             raise InvalidInput(f"the environment has no {variable}", place=name)
 
         def filled(values: Mapping[str, str]) -> Mapping[str, str]:
-            return {name: with_variables(value, environ) for name, value in values.items()}
+            return {name: substitute_variables(value, environ) for name, value in values.items()}
 
         return replace(self, env=filled(self.env), headers=filled(self.headers))
 
 
 def _threshold(value: Json) -> float:
     if not isinstance(value, int | float):
-        raise InvalidInput(f"must be above 0 and at most 1, not {shown(value)}")
+        raise InvalidInput(f"must be above 0 and at most 1, not {quoted(value)}")
     try:
         return compact_threshold(value)
     except InvalidInput as error:
@@ -220,7 +220,7 @@ def _or_off(value: Json) -> Json:
 
 @settings_block
 class _AgentFields:
-    """What a file sets and an agent runs on alike."""
+    """The fields that a file and a running agent share."""
 
     model: ModelSettings = Field(default_factory=ModelSettings, description="The model: its name, or a block.")
     policy: PolicySettings | None = Field(
@@ -266,34 +266,34 @@ class AgentBlock(_AgentFields):
 class AgentSettings(_AgentFields):
     """All that is set for one agent. Every field has a default.
 
-    With `summaries` off no model sums up. `asks_context` says whether `session.context` was set.
+    With `summaries` off no model sums up. `has_context` says whether `session.context` was set.
     """
 
     name: str = "main"
     summaries: bool = True
-    asks_context: bool = False
+    has_context: bool = False
 
     @property
     def max_tool_iterations(self) -> int:
-        """Most rounds of tool calls in one turn."""
+        """The maximum of tool rounds in a turn."""
         return MAX_TOOL_ITERATIONS if self.session is None else self.session.max_tool_iterations
 
     @property
     def threshold(self) -> float:
-        """Share of the window at which the user is to be asked, if the policy asks at all."""
+        """The share of the window at which the user is asked, if the policy asks."""
         return COMPACT_THRESHOLD if self.compact_threshold is None else self.compact_threshold
 
     @property
     def policy_settings(self) -> PolicySettings:
-        """The policy that is set, or that goes with what is set."""
+        """The policy as set, or the default for the other settings."""
         if self.policy is not None:
             return self.policy
-        return PolicySettings(name=implied_policy(self.asks_context, self.compact_threshold))
+        return PolicySettings(name=default_policy(self.has_context, self.compact_threshold))
 
     def policy_value(self) -> Policy:
-        """The policy with all that is set for it.
+        """Return the policy with its settings.
 
-        Limits of single tools go before its own guard, which then leaves what they have cut as it is.
+        Limits of single tools go before its own guard, which leaves their results as they are.
         """
         context = ContextSettings() if self.session is None else self.session.context
         limits = {**self.tools.max_result_tokens, **context.tool_result_limits}

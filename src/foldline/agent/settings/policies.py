@@ -19,7 +19,7 @@ from foldline.messages import Json
 from foldline.reducers.truncate import OutputLimits
 from foldline.view.budget import Trigger
 
-__all__ = ["POLICY_SETTINGS", "AsContext", "PolicySettings", "implied_policy", "policy_names"]
+__all__ = ["POLICY_SETTINGS", "AsContext", "PolicySettings", "default_policy", "policy_names"]
 
 
 def policy_names() -> tuple[str, ...]:
@@ -27,12 +27,12 @@ def policy_names() -> tuple[str, ...]:
     return (*POLICIES, *VARIANTS)
 
 
-def implied_policy(asks_context: bool, threshold: float | None) -> str:
+def default_policy(has_context: bool, threshold: float | None) -> str:
     """The policy where none is named: that of the system whose settings are there, else balanced."""
-    return "layered" if asks_context else "confirm" if threshold is not None else "balanced"
+    return "layered" if has_context else "confirm" if threshold is not None else "balanced"
 
 
-_OURS: Final = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
+_OWN_SETTINGS: Final = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
 POLICY_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "autopilot": ("keep_recent", "max_context_bytes", "describe", "auto"),
@@ -44,10 +44,10 @@ POLICY_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
         "layered": ("auto",),
         "confirm": ("auto",),
-        "balanced": _OURS,
-        "cost": _OURS,
-        "quality": _OURS,
-        "economical": _OURS,
+        "balanced": _OWN_SETTINGS,
+        "cost": _OWN_SETTINGS,
+        "quality": _OWN_SETTINGS,
+        "economical": _OWN_SETTINGS,
         **dict.fromkeys(VARIANTS, ("auto",)),
     }
 )
@@ -156,7 +156,7 @@ class PolicySettings:
         elif self.name == "confirm":
             made = confirm(threshold)
         else:
-            made = _ours(policy(self.name), given)
+            made = _own_policy(policy(self.name), given)
         if threshold is not None:
             made = replace(made, consent_at=threshold)
         return made if auto is None else replace(made, auto=auto)
@@ -168,7 +168,7 @@ def _checkpoint(given: dict[str, Any]) -> Policy:
     return checkpoint(CheckpointSettings(**given), outputs=OutputLimits(**limits) if limits else None, **large)
 
 
-def _ours(made: Policy, given: Mapping[str, Any]) -> Policy:
+def _own_policy(made: Policy, given: Mapping[str, Any]) -> Policy:
     if "trigger" in given:
         made = replace(made, trigger=Trigger(fraction=given["trigger"]))
     if "landing" in given:

@@ -1,4 +1,4 @@
-"""What an agent does at set times, as checked values: when, with which words, in which session, and who is told."""
+"""The schedule of an agent: when it runs, with which prompt, in which session, and who gets the result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from foldline.agent.settings.checks import (
     Text,
     VariableName,
     one_of,
+    quoted,
     settings_block,
-    shown,
     url,
-    variables,
+    variable_names,
     whole,
     word,
 )
@@ -62,10 +62,10 @@ _PART = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]{1,4}))?")
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """When something is due, by the five fields of crontab(5), each spelled out. Weekdays: 0 is Sunday.
+    """Due times by the five fields of crontab(5), each as a set of numbers. Weekdays: 0 is Sunday.
 
-    `either`: both the day of the month and the weekday were given, and one of them is enough. `every_hour`: the field
-    of the hours begins with `*`, so that hours are counted as they pass, and not read from the clock on the wall.
+    `either`: day of month and weekday are both restricted, and one match is enough. `every_hour`: the hours begin with
+    `*`, and count as they pass instead of by the wall clock, so that a clock change neither skips nor repeats a run.
     """
 
     text: str
@@ -79,7 +79,7 @@ class Cron:
 
     @classmethod
     def read(cls, text: str) -> Cron:
-        """From a text like "0 7 * * mon-fri". Raises InvalidInput that says which of its fields is wrong."""
+        """Parse a text like "0 7 * * mon-fri". Raises InvalidInput that names the wrong field."""
         given = text.lower().split()
         if len(given) != 5:
             raise InvalidInput(
@@ -105,7 +105,7 @@ class Cron:
 def _field(
     name: str, text: str, least: int, most: int, *, words: list[str] | None = None, first: int = 0
 ) -> frozenset[int]:
-    """The numbers that a field stands for."""
+    """Return the numbers of a field."""
     found: set[int] = set()
     for part in text.split(","):
         match = _PART.fullmatch(part)
@@ -132,7 +132,7 @@ def _field(
     return frozenset(found)
 
 
-def _cron(value: Json) -> Cron:
+def _read_cron(value: Json) -> Cron:
     return value if isinstance(value, Cron) else Cron.read(word(value))
 
 
@@ -141,19 +141,19 @@ def _timezone(value: Json) -> str:
     try:
         ZoneInfo(found)
     except (KeyError, ValueError, OSError):  # no such zone; a path; a folder of zones
-        raise InvalidInput(f"must be a time zone like Europe/Berlin, not {shown(value)}") from None
+        raise InvalidInput(f"must be a time zone like Europe/Berlin, not {quoted(value)}") from None
     return found
 
 
 def _session_name(value: Json) -> str:
     found = word(value)
     if not NAME.fullmatch(found) and not ID.fullmatch(found):
-        raise InvalidInput(f"must be a name, new, or the id of a session, not {shown(value)}")
+        raise InvalidInput(f"must be a name, new, or the id of a session, not {quoted(value)}")
     return found
 
 
 class _FileCheck(Check):
-    """A check of what a file says. In code a duration is a number, and a zone may be one of another machine."""
+    """A check that only files undergo. In code a duration is a number, and a zone may belong to another machine."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source, handler
@@ -166,7 +166,7 @@ def _seconds(value: Json) -> float:
     """Seconds, from a text like 90s, 30m, 12h or 2d: a number names no unit."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
-        raise InvalidInput(f"must be a time like 90s, 30m, 12h or 2d, not {shown(value)}")
+        raise InvalidInput(f"must be a time like 90s, 30m, 12h or 2d, not {quoted(value)}")
     return float(int(match[1]) * _SECONDS[match[2]])
 
 
@@ -174,9 +174,9 @@ def _file(value: Json) -> str:
     found = word(value)
     pure = PurePosixPath(found)
     if pure.is_absolute() or PureWindowsPath(found).anchor or ".." in pure.parts or not pure.name:
-        raise InvalidInput(f"must be a path of a file within the workspace, not {shown(value)}")
+        raise InvalidInput(f"must be a path of a file within the workspace, not {quoted(value)}")
     if "{" in (rest := found.replace("{date}", "")) or "}" in rest:
-        raise InvalidInput(f"may have {{date}} in it and no other braces, not {shown(value)}")
+        raise InvalidInput(f"may have {{date}} in it and no other braces, not {quoted(value)}")
     return found
 
 
@@ -187,7 +187,7 @@ def _webhook(value: Json) -> str:
     if "$" in urlsplit(found).netloc:
         raise InvalidInput("must name its host: ${NAME} may stand behind it only")
     if scheme != "https" and not _is_loopback(host):
-        raise InvalidInput(f"must be an https address (http only to this machine), not {shown(value)}")
+        raise InvalidInput(f"must be an https address (http only to this machine), not {quoted(value)}")
     return found
 
 
@@ -203,7 +203,7 @@ def _chat(value: Json) -> int | str:
         return value
     if isinstance(value, str) and re.fullmatch(r"@[A-Za-z][A-Za-z0-9_]{3,31}", value):
         return value
-    raise InvalidInput(f"must be the number of a chat, or the @name of a channel, not {shown(value)}")
+    raise InvalidInput(f"must be the number of a chat, or the @name of a channel, not {quoted(value)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,9 +237,9 @@ Delivery: TypeAlias = ToFile | ToWebhook | ToTelegram
 
 
 def delivery_variables(block: Mapping[str, Json]) -> list[str]:
-    """The variables of the environment that an item of `deliver` names, as a file has it."""
+    """Return the environment variables that an item of `deliver` in a file names."""
     secret = block.get("secret_env")
-    return [*variables(str(block.get("webhook", ""))), *([] if secret is None else [str(secret)])]
+    return [*variable_names(str(block.get("webhook", ""))), *([] if secret is None else [str(secret)])]
 
 
 @settings_block
@@ -262,7 +262,7 @@ class DeliveryBlock:
     thread: Annotated[int, whole(1, 2**31 - 1)] | None = Field(default=None, description="For telegram: its thread.")
 
     def delivery(self) -> Delivery:
-        """The place as a value of its kind. Raises InvalidInput whose place is the field."""
+        """Convert to the value of its kind. Raises InvalidInput that names the field."""
         extras = {"file": ("mode",), "webhook": ("secret_env",), "telegram": ("thread",)}
         given = {each.name: found for each in fields(self) if (found := getattr(self, each.name)) is not None}
         kinds = [kind for kind in extras if kind in given]
@@ -294,9 +294,9 @@ class _Deliveries:
         return core_schema.no_info_before_validator_function(self.read, whole_list)
 
     def read(self, value: Json) -> Json:
-        """The list, of a length that somebody reads."""
+        """Check that the value is a list of bounded length."""
         if not isinstance(value, list | tuple):
-            raise InvalidInput(f"must be a list of blocks, not {shown(value)}")
+            raise InvalidInput(f"must be a list of blocks, not {quoted(value)}")
         if len(value) > _MAX_DELIVERIES:
             raise InvalidInput(f"must have at most {_MAX_DELIVERIES}, not {len(value)}")
         return value
@@ -306,7 +306,7 @@ class _Deliveries:
 class ScheduleSettings:
     """One entry of a schedule."""
 
-    cron: Annotated[Cron, Check(_cron, {"type": "string"})] = Field(
+    cron: Annotated[Cron, Check(_read_cron, {"type": "string"})] = Field(
         description="When: minute, hour, day of the month, month, weekday, as crontab has them."
     )
     prompt: Text = Field(description="What the agent is told.")

@@ -1,7 +1,7 @@
-"""Settings files of projects that the user trusts: what such a file may not do by itself, and what is remembered.
+"""Trust in settings files of projects: the fields that need it, and the record of files that have it.
 
-A file `agents.yaml` in the working directory may have come with a cloned repository. Until the user says that it is
-his, it cannot start programs, allow tools that change things, or send the conversation and keys elsewhere.
+An `agents.yaml` in the working directory may have come with a cloned repository. Until the user trusts it, it cannot
+start programs, allow tools that change things, or send the conversation and keys elsewhere.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from foldline.agent.settings.checks import variables
-from foldline.agent.settings.layers import FileSettings, LocatedValue, Tree, flat
+from foldline.agent.settings.checks import variable_names
+from foldline.agent.settings.layers import FileSettings, LocatedValue, Tree, leaves
 from foldline.agent.settings.schedule import delivery_variables
 from foldline.messages import Json
 from foldline.store.files import read_json, update_json
 
-__all__ = ["Withheld", "content_mark", "is_trusted", "remember_trust", "without_trust"]
+__all__ = ["Withheld", "content_hash", "is_trusted", "remember_trust", "without_trust"]
 
-# Fields of a model that say to whom the conversation goes.
+# Fields of a model that decide who gets the conversation.
 ELSEWHERE: Final = ("base_url", "api_key_env", "provider")
 
-# What a stranger's file may add to a request: how the model writes. Other fields can make a provider call servers,
+# Fields that an untrusted file may add to a request: sampling. Others can make a provider call servers,
 # route to others, or charge more.
 SAMPLING: Final = frozenset(
     "temperature top_p top_k min_p seed stop presence_penalty frequency_penalty repeat_penalty reasoning "
@@ -34,7 +34,7 @@ SAMPLING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Something that a file asks for and does not get before it is trusted; `what` says it in a few words."""
+    """A field that needs trust and has none; `what` says in a few words what it would do."""
 
     given: LocatedValue
     what: str
@@ -43,18 +43,18 @@ class Withheld:
         return f"{self.given.file}: line {self.given.line}: {self.given.name}: {self.what}"
 
 
-def content_mark(data: bytes) -> str:
-    """What tells one content of a file from any other."""
+def content_hash(data: bytes) -> str:
+    """Return the hash of a file's content."""
     return hashlib.sha256(data).hexdigest()
 
 
 def is_trusted(path: Path, mark: str, *, record: Path) -> bool:
-    """Whether the user trusts this file with the content of this mark. Raises InvalidInput for a damaged record."""
+    """Return whether the user trusts the file with this content. Raises InvalidInput for a damaged record."""
     return read_json(record).get(_key(path)) == mark
 
 
 def remember_trust(path: Path, mark: str, *, record: Path) -> None:
-    """Remember that the user trusts the file with this content, and with no other. Raises InvalidInput and OSError."""
+    """Record trust in a file with this content only. Raises InvalidInput and OSError."""
 
     def note(kept: dict[str, Json]) -> None:
         kept[_key(path)] = mark
@@ -67,7 +67,7 @@ def _key(path: Path) -> str:
 
 
 def without_trust(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple[Withheld, ...]]:
-    """The settings without what only a trusted file may set, and what was left out. `folder` is that of the file."""
+    """Split off what only a trusted file may set. Returns the rest and the withheld fields; `folder` is the file's."""
     found: list[Withheld] = []
 
     def cut(tree: Tree) -> Tree:
@@ -92,18 +92,18 @@ def without_trust(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple
 
 
 def _restricted(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
-    """(field, what it asks for) of all that needs trust in the fields of an agent."""
+    """Yield (field, withheld value) of all fields of an agent that need trust."""
     for name in ("model", "summariser"):
         model = tree.get(name)
         if isinstance(model, dict):
-            # The whole block: its name alone would be looked for at a server that the file did not mean.
+            # The whole block, or its name would be looked up at a server that the file did not mean.
             told = next((model[field] for field in ELSEWHERE if field in model), None)
-            if told is None and (file := _weights(model)) is not None:
+            if told is None and (file := _weights_file(model)) is not None:
                 yield name, Withheld(file, f"load the weights {file.value}")
             if told is not None:
                 yield name, Withheld(told, f"send the conversation to a server of its own choice, {told.value}")
                 continue
-            more = {field.removeprefix("extra."): leaf for field, leaf in flat(model) if field.startswith("extra.")}
+            more = {field.removeprefix("extra."): leaf for field, leaf in leaves(model) if field.startswith("extra.")}
             if beyond := sorted(more.keys() - SAMPLING):
                 leaf = more[beyond[0]]
                 yield f"{name}.extra", Withheld(leaf, f"send {', '.join(beyond)} with every request")
@@ -113,13 +113,13 @@ def _restricted(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
     if "allow_private_urls" in tools and tools["allow_private_urls"].value:
         yield "tools.allow_private_urls", Withheld(tools["allow_private_urls"], "fetch from the private network")
     for name, server in tree.get("mcp", {}).items():
-        first = next((leaf for _, leaf in flat(server)), None)
+        first = next((leaf for _, leaf in leaves(server)), None)
         if first is not None:
-            yield f"mcp.{name}", Withheld(first, _server(name, server))
+            yield f"mcp.{name}", Withheld(first, _describe_server(name, server))
     for name, entry in tree.get("schedule", {}).items():
-        first = next((leaf for _, leaf in flat(entry)), None)
+        first = next((leaf for _, leaf in leaves(entry)), None)
         if first is not None:
-            yield f"schedule.{name}", Withheld(first, _entry(name, entry))
+            yield f"schedule.{name}", Withheld(first, _describe_entry(name, entry))
     users = tree.get("telegram", {}).get("users")
     if users is not None and users.value:
         yield (
@@ -131,15 +131,15 @@ def _restricted(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
         yield "system_file", Withheld(path, f"read {path.value}, outside its folder")
 
 
-def _weights(model: Tree) -> LocatedValue | None:
-    """The file of a model that would be loaded here: what reads such files is not made for a stranger's."""
+def _weights_file(model: Tree) -> LocatedValue | None:
+    """Return the file of weights that a model would load: their readers are not made for hostile files."""
     name: LocatedValue | None = model.get("name")
     embedded = "provider" in model and model["provider"].value == "embedded"
     return name if name is not None and (embedded or str(name.value).lower().endswith(".gguf")) else None
 
 
-def _entry(name: str, entry: Tree) -> str:
-    """What an entry of the schedule would do: unattended, and the result leaves the machine."""
+def _describe_entry(name: str, entry: Tree) -> str:
+    """Say what a schedule entry would do. It runs unattended, and its result may leave the machine."""
     if "prompt" not in entry:
         return f"change the schedule's entry {name}"
     deliveries = entry["deliver"].value if "deliver" in entry else ()
@@ -157,8 +157,8 @@ def _entry(name: str, entry: Tree) -> str:
     return f"run at set times{sends}{uses}"
 
 
-def _server(name: str, server: Tree) -> str:
-    """What a server would do, in full: what is hidden here could not be judged."""
+def _describe_server(name: str, server: Tree) -> str:
+    """Say what an MCP server would do, in full: nobody can judge a part."""
     if "command" in server:
         args = server["args"].value if "args" in server else ()
         does = f"start {shlex.join(map(str, (server['command'].value, *args)))}"
@@ -166,7 +166,7 @@ def _server(name: str, server: Tree) -> str:
         does = f"connect to {server['url'].value}"
     else:
         does = f"change the MCP server {name}"
-    values = [leaf.value for key, leaf in flat(server) if key.startswith(("env.", "headers."))]
-    told = sorted({variable for value in values for variable in variables(str(value))})
+    values = [leaf.value for key, leaf in leaves(server) if key.startswith(("env.", "headers."))]
+    told = sorted({variable for value in values for variable in variable_names(str(value))})
     without = " and use its tools without asking" if "allow" in server and server["allow"].value else ""
     return f"{does}{without}" + (f"; it is told {', '.join(told)}" if told else "")

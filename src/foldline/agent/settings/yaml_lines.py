@@ -1,7 +1,7 @@
-"""YAML with the line of every field, for settings that name where a bad value stands.
+"""YAML with the line of every field, for errors of settings.
 
-Plain words are read as YAML 1.2 has them: only `true` and `false` are truth values, so that a key `off` stays a word,
-and a model named 2024-11-20 is no date.
+Plain words follow YAML 1.2: only `true` and `false` are truth values, so that a key `off` stays a word and a model
+named 2024-11-20 is no date.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """What a YAML text says. `lines` has the line (from 1) of each field by its full name, as "agents.main.policy".
+    """A parsed YAML text. `lines` maps the full name of a field, as "agents.main.policy", to its line (from 1).
 
-    An item of a list has a name like "allow[0]". `faults` are what is wrong with the text although it can be read: keys
-    that stand twice (the first one counts), keys that are no words.
+    An item of a list has a name like "allow[0]". `faults` are those that do not stop the reader: duplicate keys (the
+    first one counts), and keys that are no words.
     """
 
     value: Json
@@ -68,15 +68,15 @@ def line_of(error: InvalidInput) -> int:
 
 
 def visible(text: str, most: int = 160) -> str:
-    """A text of one line and bounded length, without what a terminal would act upon."""
+    """Return a text as one line of bounded length without control characters."""
     shown = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
     return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def read_yaml(data: bytes, *, file: str) -> YamlDocument:
-    """The one document of a YAML text; O(size). `file` is its name in errors; nothing is opened.
+    """Parse the single document of a YAML text. O(size). `file` is its name in errors; nothing is opened.
 
-    Raises InvalidInput, with file, line and column, for what is no YAML, no UTF-8, too long, too deep or too large.
+    Raises InvalidInput with file, line and column for invalid YAML or UTF-8, and for too long, deep or large a text.
     """
     if len(data) > MAX_BYTES:
         raise fault(f"has {len(data):,} bytes, more than {MAX_BYTES:,}: no settings file", file=file)
@@ -93,7 +93,7 @@ def read_yaml(data: bytes, *, file: str) -> YamlDocument:
         words = ", ".join(piece for piece in (error.context, error.problem) if piece)
         where = f"column {mark.column + 1}: " if mark else ""
         raise fault(f"{where}is not YAML: {words}", file=file, line=mark.line + 1 if mark else None) from None
-    except yaml.YAMLError as error:  # a character that YAML does not allow
+    except yaml.YAMLError as error:  # an illegal character: this error has no mark
         line = text.count("\n", 0, getattr(error, "position", 0)) + 1
         raise fault(f"is not YAML: {str(error).splitlines()[0]}", file=file, line=line) from None
     reader = _NodeReader(file)
@@ -102,7 +102,7 @@ def read_yaml(data: bytes, *, file: str) -> YamlDocument:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Before nodes are made of it: making them recurses."""
+    """Check the nesting on events, before nodes are composed: composing recurses."""
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -115,7 +115,7 @@ def _check_depth(text: str, file: str) -> None:
 
 
 class _NodeReader:
-    """Turns nodes into values, and notes the line of each."""
+    """Converts nodes to values, and records their lines."""
 
     def __init__(self, file: str) -> None:
         self.lines: dict[str, int] = {}
@@ -124,7 +124,7 @@ class _NodeReader:
         self._values = 0
 
     def value(self, node: yaml.Node, name: str, around: tuple[yaml.Node, ...]) -> Json:
-        """The value of a node; `around` are the nodes that it stands in."""
+        """Return the value of a node; `around` are its ancestors."""
         line = node.start_mark.line + 1
         self._values += 1
         if self._values > MAX_VALUES:
@@ -168,7 +168,7 @@ class _NodeReader:
     def _pairs(
         self, node: yaml.MappingNode, around: tuple[yaml.Node, ...]
     ) -> Iterator[tuple[yaml.Node, yaml.Node, bool]]:
-        """Keys and values, own ones first, then those of merge keys (`<<`), which own ones override."""
+        """Yield keys and values: own ones, then those of merge keys (`<<`), which own ones override."""
         merges = []
         for key, value in node.value:
             if key.tag == _MERGE:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import httpx
 
-from foldline.agent.settings.checks import variables
+from foldline.agent.settings.checks import variable_names
 from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import run_to_end
@@ -100,7 +100,7 @@ class Courier:
         if isinstance(to, ToTelegram):
             needed = [TELEGRAM_TOKEN]
         else:
-            needed = [*variables(to.url), *([to.secret_env] if to.secret_env else [])]
+            needed = [*variable_names(to.url), *([to.secret_env] if to.secret_env else [])]
         return [name for name in needed if not self._environ.get(name)]
 
     # --- files -------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Courier:
         return value
 
     def _fill(self, url: str) -> str:
-        for name in variables(url):
+        for name in variable_names(url):
             url = url.replace(f"${{{name}}}", self._variable(name))
         return url
 
