@@ -29,7 +29,7 @@ def alone(dialect: str, wire: Wire) -> set[str]:
 
 
 def test_an_unknown_dialect_is_refused_by_name() -> None:
-    with pytest.raises(InvalidInput, match=r"openai-chat, openai-responses, anthropic"):
+    with pytest.raises(InvalidInput, match=r"openai-chat, openai-responses, anthropic, gemini"):
         codec("klingon")
 
 

@@ -307,7 +307,7 @@ def test_bad_input_is_refused_with_file_and_place(data: bytes, said: str) -> Non
 
 def test_an_unknown_dialect_is_refused_with_the_known_ones() -> None:
     assert refusal(b"[]", dialect="cohere") == (
-        "dialect: unknown dialect 'cohere'; known are openai-chat, openai-responses, anthropic"
+        "dialect: unknown dialect 'cohere'; known are openai-chat, openai-responses, anthropic, gemini"
     )
 
 

@@ -11,6 +11,7 @@ import click
 
 from foldline.cli.files import json_out, log, read_history
 from foldline.codecs import DIALECTS
+from foldline.codecs.dialect import form_of
 from foldline.engine.fit import Fit
 from foldline.engine.fit import check as check_messages
 from foldline.engine.fit import count as count_messages
@@ -148,10 +149,11 @@ def _request(done: Fit, session: Session) -> Any:
     if session.body is None and done.system is None:
         return done.messages
     body = dict(session.body or {})
-    field, beside = ("input", "instructions") if "messages" not in body and "input" in body else ("messages", "system")
+    form = form_of(body)
+    field, beside = ("messages", "system") if form is None else (form.messages, form.system or "")
     body[field] = done.messages
     if done.system is not None or beside in body:
-        body[beside] = done.system
+        body[beside] = done.system if form is None else form.system_json(done.system, body.get(beside))
     if done.tools is not session.tools:
         body["tools"] = done.tools
     return body

@@ -1,6 +1,6 @@
 """What the dialects have in common: content blocks, and where images and files are kept.
 
-The block types of the three dialects do not collide, so one reader serves all of them. A block it does not know becomes
+The block types of the dialects do not collide, so one reader serves all of them. A block it does not know becomes
 `Opaque` and is passed on as it is.
 """
 

@@ -29,7 +29,7 @@ from foldline.codecs.stream_words import StreamWords
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 
-__all__ = ["DIALECTS", "ROWS", "BodyForm", "Dialect", "Path", "caps_of", "codec", "dialect_named"]
+__all__ = ["DIALECTS", "ROWS", "BodyForm", "Dialect", "Path", "caps_of", "codec", "dialect_named", "form_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,21 @@ class BodyForm:
             system=used.get(self.system or "", self.system),
             caps_in=used.get(self.caps_in, self.caps_in),
         )
+
+    def system_in(self, given: Json) -> Json:
+        """System text as a string or a list of blocks, from what a request holds."""
+        if not (self.system_in_parts and isinstance(given, Mapping)):
+            return given
+        parts = given.get("parts")
+        return [parts] if isinstance(parts, Mapping) else parts
+
+    def system_json(self, system: Json, before: Json = None) -> Json:
+        """System text as a request holds it, with the other fields of what stood there `before`."""
+        if not self.system_in_parts or system is None:
+            return system
+        blocks = [{"text": system}] if isinstance(system, str) else system
+        parts = [{name: value for name, value in block.items() if name != "type"} for block in blocks]
+        return {**(before if isinstance(before, Mapping) else {}), "parts": parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +276,14 @@ def dialect_named(name: str) -> Dialect:
     if found is None:
         raise InvalidInput(f"unknown dialect {name!r}; known are {', '.join(DIALECTS)}", place="dialect")
     return found
+
+
+def form_of(body: Mapping[str, Json]) -> BodyForm | None:
+    """The form of a request whose list of messages has a name of its own (Responses, Gemini); None for any other."""
+    if "messages" in body:
+        return None
+    forms = (row.body for row in ROWS.values() if row.body.messages != "messages")
+    return next((form.spelled(body) for form in forms if form.messages in body), None)
 
 
 def codec(dialect: str) -> Codec:

@@ -89,9 +89,7 @@ class RequestBody:
     def system(self) -> System:
         """The system text outside the messages. Raises InvalidInput for a value that is no system text."""
         given = self.fields.get(self.form.system) if self.form.system else None
-        if self.form.system_in_parts and isinstance(given, dict):
-            parts = given.get("parts")
-            given = [parts] if isinstance(parts, dict) else parts
+        given = self.form.system_in(given)
         if given is None or isinstance(given, str):
             return given
         if isinstance(given, list) and all(isinstance(block, dict) for block in given):
@@ -110,12 +108,7 @@ class RequestBody:
 
     def system_json(self, system: System) -> str:
         """The JSON of another system text, in the form in which the dialect has it."""
-        if not self.form.system_in_parts:
-            return to_json(system)
-        given = self.fields.get(self.form.system or "")
-        blocks = [{"text": system}] if isinstance(system, str) else list(system or ())
-        parts = [{name: value for name, value in block.items() if name != "type"} for block in blocks]
-        return to_json({**(given if isinstance(given, dict) else {}), "parts": parts})
+        return to_json(self.form.system_json(system, self.fields.get(self.form.system or "")))
 
     @property
     def cap_field(self) -> str:

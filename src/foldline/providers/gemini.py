@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from foldline.codecs import dialect_named
 from foldline.codecs.gemini_parts import field_in, is_signed, key_of
 from foldline.engine.context import Request
 from foldline.messages import Json
@@ -17,7 +18,6 @@ from foldline.providers.assembly import AssembledReply, finish_reason_of, object
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.endpoint import Endpoint
-from foldline.view.system_and_tools import System
 
 __all__ = ["GeminiDialect"]
 
@@ -37,7 +37,7 @@ class GeminiDialect:
         key, cap_tokens = key_of(config, _CAP), request.max_output_tokens
         wanted = config.get(key)
         body: dict[str, Json] = {
-            "systemInstruction": _instruction(request.system),
+            "systemInstruction": dialect_named("gemini").body.system_json(request.system or None),
             "tools": _tools(request),
             "contents": list(request.messages),
             **endpoint.extra,
@@ -52,13 +52,6 @@ class GeminiDialect:
     def assembler(self) -> _ContentAssembler:
         """A new assembler."""
         return _ContentAssembler()
-
-
-def _instruction(system: System) -> Json:
-    if not system:
-        return None
-    blocks = [{"text": system}] if isinstance(system, str) else system
-    return {"parts": [{name: value for name, value in block.items() if name != "type"} for block in blocks]}
 
 
 def _tools(request: Request) -> Json:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from foldline.codecs import DIALECTS
+from foldline.codecs.dialect import form_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 from foldline.recorded.json_values import FileReading, Value, json_type
@@ -13,9 +15,13 @@ from foldline.recorded.sessions import Session, detect_dialect
 __all__ = ["check_dialect", "is_message", "read_messages", "session_from_object"]
 
 
+_SIGNS: Final = ("role", "type", "parts")
+"""Fields of which a message has one: a content of Gemini may do without a role."""
+
+
 def is_message(value: Json) -> bool:
     """Whether a JSON value looks like a message, or an item of the Responses API."""
-    return isinstance(value, dict) and "messages" not in value and ("role" in value or "type" in value)
+    return isinstance(value, dict) and "messages" not in value and any(key in value for key in _SIGNS)
 
 
 def check_dialect(value: Json, place: str) -> str:
@@ -32,8 +38,8 @@ def session_from_object(
 
     `name` serves where the object has no id; `dialect`, if given, precedes what the object says.
     """
-    is_responses_body = "input" in value and "messages" not in value
-    list_field, system_field = ("input", "instructions") if is_responses_body else ("messages", "system")
+    form = form_of(value)
+    list_field, system_field = ("messages", "system") if form is None else (form.messages, form.system or "")
     messages = value.get(list_field)
     if not isinstance(messages, list):
         what = "is missing" if messages is None else f"is {json_type(messages)}, not a list"
@@ -41,11 +47,12 @@ def session_from_object(
     if not messages:
         raise InvalidInput(f'"{list_field}" is an empty list', place=place)
     system, tools = value.get(system_field), value.get("tools")
+    system = system if form is None else form.system_in(system)
     if system is not None and not isinstance(system, str | list):
         raise InvalidInput(f'"{system_field}" is {json_type(system)}, not text or a list of blocks', place=place)
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
         raise InvalidInput('"tools" is not a list of objects', place=place)
-    named = dialect or ("openai-responses" if is_responses_body else None)
+    named = dialect or (None if form is None else form.dialect)
     if named is None and value.get("dialect") is not None:
         named = check_dialect(value["dialect"], place)
     records = [Value(f"{place}: message {index}", item) for index, item in enumerate(messages)]
@@ -77,7 +84,7 @@ def _message(record: Value, *, alone: bool) -> Wire:
     if not isinstance(value, dict):
         what = "message list" if alone else "message"
         raise InvalidInput(f"not a {what}: {json_type(value)}", place=record.place)
-    if "role" not in value and "type" not in value:
+    if not any(key in value for key in _SIGNS):
         raise InvalidInput('"role" is missing', place=record.place)
     for key in ("role", "type"):
         if key in value and not isinstance(value[key], str):

@@ -76,6 +76,8 @@ def _hints(message: Json) -> Iterator[str]:
         return
     if "role" not in message and "type" in message:
         yield "openai-responses"
+    if isinstance(message.get("parts"), list):
+        yield "gemini"
     if message.get("role") in ("tool", "function") or message.get("tool_calls"):
         yield "openai-chat"
     content = message.get("content")
