@@ -25,6 +25,7 @@ from foldline.errors import FoldlineError, InvalidInput
 
 __all__ = ["app_of"]
 
+# Errors that `problem_of` has a row for. All others are faults of the server.
 _EXPECTED_ERRORS: Final = (FoldlineError, OSError)
 _METHODS: Final = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 _FAULT: Final = Problem(name="internal", detail="a fault of the server; its log has more")
@@ -40,6 +41,7 @@ def app_of(server: ServerState, rules: GuardRules) -> ASGIApp:
     handlers: Any = {HTTPException: _no_route, Exception: _fault}
     inner = Starlette(routes=endpoints, exception_handlers=handlers)
     inner.router.redirect_slashes = False  # a redirected POST loses its body with many clients
+    # The guard runs before routing, so it gets the paths without a token as plain strings.
     free = frozenset(route.path for route in ROUTES if route.free and "{" not in route.path)
     return Guard(inner, rules, free=free, free_under="/static/", on_refused=server.metrics.refused)
 
@@ -80,9 +82,11 @@ class _Endpoint:
         """The response of the route. Raises Problem, and unexpected errors as they are."""
         request: ApiRequest | None = None
         try:
+            # Health, metrics and the page still answer: they are how an operator watches the stop.
             if self._server.stopping and route.path.startswith("/v1"):
                 raise Problem(name="stopping", detail="the server stops, and begins nothing new")
             request = await read_request(http_request, route.fields, self._server.limits.body)
+            # Turns and compactions last as long as their model; a disconnect ends them, not a time limit.
             if route.heavy:
                 return await route.handle(self._server, request)
             return await self._server.within_time_limit(route.handle(self._server, request))
@@ -97,6 +101,8 @@ class _Endpoint:
         if isinstance(error, Problem) or request is None:
             return problem
         fields = {one.name for one in (*route.fields.query, *(route.fields.body or ()))}
+        # A session that another request deletes meanwhile fails in as many ways as it has files. To the client all of
+        # them are a 404.
         if isinstance(error, InvalidInput | FileNotFoundError) and problem.name in ("bad-request", "store"):
             if "id" in request.values and not await self._exists(request["id"]):
                 return Problem(name="not-found", detail=f"there is no session {request['id'][:80]!r}", field="id")

@@ -30,7 +30,7 @@ async def create(server: ServerState, request: ApiRequest) -> HandlerResult:
     """Begin a session."""
     source = None if request["from"] is None else (await actor_of(server, request, "from")).id
     actor = await server.pool.create(policy=request["policy"], title=request["title"], source=source)
-    server.expire_sessions()
+    server.expire_sessions()  # before the answer, so that the client's next list has the session
     payload = await actor.inspect(lambda look: payloads.session(look, actor))
     return json_response(payload, 201, Location=f"/v1/sessions/{actor.id}")
 
@@ -62,6 +62,7 @@ async def pin(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor = await actor_of(server, request)
     try:
         await actor.pin(request["seq"], pinned=request["pinned"])
+    # The field is valid, but there is no such message: 404, not the 400 of other invalid input.
     except InvalidInput as error:
         if error.place != "seq":
             raise
@@ -113,6 +114,7 @@ async def say(server: ServerState, request: ApiRequest) -> HandlerResult:
         if turn.cancelled():  # the client has disconnected, so nobody reads this
             return Response(status_code=204)
         running.replay_accepted(turn.result())
+    # Counted from here, not from the first byte: a client that connects and never reads takes a stream too.
     server.turn_streams += 1
     turn.add_done_callback(lambda _: _end_stream(turn, outbox))
 
@@ -175,6 +177,7 @@ def _end_stream(turn: asyncio.Task[TurnJson], outbox: Outbox) -> None:
 
 async def _while_connected(request: ApiRequest, work: Awaitable[T]) -> T | None:
     """The result of `work`; None, and `work` is cancelled, when the client disconnects first."""
+    # Nobody reads the result any more, so the turn should not cost its user further model calls.
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(wait_for_disconnect(request.request.receive))
     try:

@@ -63,6 +63,7 @@ class Rates:
             return 0.0
         now = self._clock()
         left, since = self._left.get(key, (float(self._most), now))
+        # Refilled by elapsed time at each use: no timer, and no state for addresses that stay away.
         left = min(float(self._most), left + (now - since) * self._per_second)
         allowed = left >= 1
         self._left[key] = left - 1 if allowed and take else left, now
@@ -128,8 +129,10 @@ class Guard:
             detail = f"this server is not {host[:100]!r} (--allow-host adds a name)"
             return Problem(name="foreign", detail=detail, field="Host")
         origin = headers.get("origin")
+        # Compared without the scheme: behind a reverse proxy the page is https, and this server sees http.
         if origin is not None and origin.lower().partition("://")[2] != host:
             return Problem(name="foreign", detail="a page of another origin may ask nothing", field="Origin")
+        # Browsers that send no Origin with GET send this. Links to the page itself may come from anywhere.
         elsewhere = headers.get("sec-fetch-site") in {"cross-site", "same-site"}
         if elsewhere and scope["path"].startswith("/v1/"):
             return Problem(name="foreign", detail="a page of another site may ask nothing", field="Sec-Fetch-Site")
@@ -141,6 +144,7 @@ class Guard:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
             return None  # also after wrong ones: behind a reverse proxy all clients share one address
+        # A request without any token is no guess, and is not counted.
         wait_seconds = self._wrong.wait_seconds(address, take=bool(given))
         if wait_seconds:
             return _too_many("too many wrong tokens came from this address", wait_seconds)

@@ -14,6 +14,7 @@ from foldline.hosting.session_pool import SessionPool
 
 __all__ = ["Metrics"]
 
+# Up to 5 minutes, as a turn with tools may take that long; below, the usual steps of Prometheus' clients.
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -21,6 +22,7 @@ class Metrics:
     """Counters and gauges of the sessions. `streams` returns the number of open streams."""
 
     def __init__(self, pool: SessionPool, streams: Callable[[], int]) -> None:
+        # Not the global registry: tests, and programs that embed the server, may have several.
         self._registry = CollectorRegistry()
         self._turns = Counter("foldline_turns", "Turns that ended", ["reason"], registry=self._registry)
         self._folds = Counter("foldline_folds", "Folds that were made", ["reducer"], registry=self._registry)
@@ -34,6 +36,7 @@ class Metrics:
             registry=self._registry,
         )
 
+        # Read at scrape time: counting up and down at each event would drift if one were missed.
         def gauge(name: str, about: str, value: Callable[[], float]) -> None:
             Gauge(name, about, registry=self._registry).set_function(value)
 

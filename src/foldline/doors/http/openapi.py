@@ -57,6 +57,7 @@ def _schema(kind: Any, types: dict[str, Any]) -> dict[str, Any]:
             types[name] = {}  # a type that holds itself finds its place taken
             types[name] = _object_schema(kind, types)
         return {"$ref": f"#/components/schemas/{name}"}
+    # `Json` is Any to type checkers. Its schema is that of any value.
     if kind is Any:
         return {}
     if kind in _JSON_TYPES:
@@ -119,6 +120,7 @@ def _parameter(one: RequestField, where: str) -> dict[str, Any]:
 
 
 def _body(fields: Sequence[RequestField]) -> dict[str, Any]:
+    # A body whose fields are all optional may be left out altogether.
     required = [one.name for one in fields if one.required]
     schema: dict[str, Any] = {"type": "object", "additionalProperties": False}
     schema["properties"] = {one.name: one.schema() for one in fields}

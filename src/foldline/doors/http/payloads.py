@@ -109,6 +109,7 @@ def session(look: SessionState, actor: SessionActor) -> SessionJson:
     """One session: its row, its figures, all it has used, and whether its window is due to be folded."""
     now, spent = look.context, [event for event in look.context.events if isinstance(event, Usage)]
     return {
+        # The size of the log is not part of the answer, so it need not be looked up.
         **_session_fields(snapshot_of(look.header, look.tally, now, 0), actor),
         "figures": figures(now.figures),
         "usage": {

@@ -72,6 +72,7 @@ async def sessions(server: ServerState, request: ApiRequest) -> HandlerResult:
         wanted = request["query"].casefold()
         found = [one for one in found if wanted in one.id or wanted in _title(one).casefold()]
     if request["after"] is not None:
+        # By id and not by number: sessions move to the top as they are used, between two pages.
         at = next((at for at, one in enumerate(found) if one.id == request["after"]), None)
         if at is None:
             raise Problem(name="not-found", detail="is no session of this list (any more)", field="after")
@@ -114,11 +115,13 @@ async def history(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor, limit = await actor_of(server, request), request["limit"]
     count = await actor.inspect(lambda look: look.tally.messages)
     last = count if request["before"] is None else min(request["before"], count)
+    # With both given, `after` decides where the page starts, and `before` where it ends at the latest.
     if request["after"] is not None or request["before"] is None:
         start = min(0 if request["after"] is None else request["after"] + 1, last)
         stop = min(last, start + limit)
     else:
         start, stop = max(0, last - limit), last
+    # The actor alone knows what the model sees; the log can be read beside it, in a thread.
     visible = await actor.inspect(lambda look: _visible(look, start, stop))
 
     def read() -> bytes:
@@ -154,6 +157,7 @@ async def entry(server: ServerState, request: ApiRequest) -> HandlerResult:
         found = store.messages(actor.id, start=seq, stop=seq + 1)
         if not found:
             return None
+        # Folds that were taken back count too: they say what an earlier request showed instead.
         folds = payloads.folds_of(until_stopped(store.records(actor.id)), codec)
         covering = [payloads.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
         return dump_json(payloads.entry(found[0], codec, visible.states, covering))
@@ -183,6 +187,8 @@ async def turns(server: ServerState, request: ApiRequest) -> HandlerResult:
 
     def read() -> list[TurnRecord]:
         records = until_stopped(server.pool.store.records(actor.id))
+        # The turns before the newest are only passed over, so that memory does not grow with the log.
+        # A deque keeps the newest only, so that memory does not grow with the log.
         return list(deque(turns_of(records), maxlen=request["limit"]))
 
     return json_response({"turns": [payloads.turn_row(one) for one in await server.read(read)]})
@@ -249,6 +255,7 @@ async def static(server: ServerState, request: ApiRequest) -> HandlerResult:
 
 def _file(server: ServerState, request: ApiRequest, name: str) -> Response:
     found = assets("foldline.doors.http", "page").get(name) if server.page else None
+    # Looked up in a fixed table, never on disk, so that no name leads out of the folder.
     if found is None:
         raise Problem(name="not-found", detail=f"there is no file {name[:80]!r} here", field="name")
     return asset_response(found, request.request)

@@ -217,6 +217,7 @@ class Asset:
     tag: str
 
 
+# Read once, so that all files of a page come from the same version while an update replaces them on disk.
 @cache
 def assets(package: str, folder: str) -> Mapping[str, Asset]:
     """The files in a folder of a package by name, read once. No other path can be requested."""
@@ -231,6 +232,7 @@ def assets(package: str, folder: str) -> Mapping[str, Asset]:
 
 def asset_response(asset: Asset, request: Request) -> Response:
     """The file, or 304 when the client already has it."""
+    # Browsers keep the file, but ask each time: an update of the server must not mix old scripts with new ones.
     headers = {"ETag": asset.tag, "Cache-Control": "no-cache"}
     if asset.tag in _tags(request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)

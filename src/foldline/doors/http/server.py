@@ -61,6 +61,8 @@ class TimedConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Start waiting for the client to read."""
         super().pause_writing()
+        # uvicorn pauses above a high-water mark. A slow reader may stay above it for long, so what counts is progress:
+        # the buffer has to shrink from one check to the next.
         self._unread_bytes = self.transport.get_write_buffer_size()
         self._start_timer("stall", self.stall_seconds, self._check_stall)
 
@@ -162,12 +164,13 @@ class _SessionServer(GracefulServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more connections, let turns end or pause, then end streams and connections."""
-        self._state.stopping = True
+        self._state.stopping = True  # first: a request on an open connection could still begin a turn
         for server in self.servers:
             server.close()
         running = sum(actor.running for actor in self._state.pool.actors.values())
         if running:
             self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
+        # uvicorn's own shutdown waits for responses, and event streams never end by themselves: they are ended first.
         stop = asyncio.create_task(self._stop(self._grace_seconds))
         second = asyncio.create_task(self.at_once.wait())
         await asyncio.wait({stop, second}, return_when=asyncio.FIRST_COMPLETED)
@@ -202,6 +205,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidInput(f"is no address to listen at: {error.strerror or error}", place=f"--host {host}") from None
     bound = socket.socket(family, kind, protocol)
     try:
+        # A restarted server gets its port at once, though old connections linger in TIME_WAIT.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:

@@ -77,8 +77,10 @@ class ServerState:
 
         A slow list is reused for others, for 2 s at most.
         """
+        # One reader at a time: clients that poll together wait for the same list instead of reading it each.
         async with self._list_lock:
             if monotonic() >= self._list_expires:
+                # A session may be created while the list is read. Such a list is not reused.
                 changes, began = self._list_changes, monotonic()
                 at_work = {name for name, actor in self.pool.actors.items() if actor.busy}
                 self._list = await self.read_quickly(self.pool.store.sessions, stale=True, at_work=at_work)

@@ -46,6 +46,7 @@ class Outbox:
         """Add an event. The `last` one always fits, and ends the stream."""
         if self._ended:
             return
+        # An event larger than the bound still passes alone, so that no event is always too large.
         full = bool(self._waiting) and self._size_bytes + len(event) > self._max_bytes
         # After a gap everything is dropped until the reader has caught up: `behind` then stands where the gap was.
         if not last and (full or self._missed):
@@ -100,6 +101,7 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the outbox ends or the client disconnects."""
+        # Without a read nobody would notice a client that has gone before the next event.
         gone = asyncio.create_task(wait_for_disconnect(receive))
         gone.add_done_callback(lambda _: self.outbox.end())
         headers = [
@@ -109,6 +111,7 @@ class EventStream:
         ]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
+            # At once, so that the client knows that it follows: the first event may be minutes away.
             await send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
             while (piece := await self.outbox.next()) is not None and not gone.done():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -139,6 +142,7 @@ class Broadcast:
         if own:
             payload = as_json(event)
             piece = encode_event(payload["event"], payload)
+            # Encoded once for all followers.
             for outbox in own:
                 outbox.append(piece)
         if self.all_followers and not isinstance(event, _DELTAS):  # single words of every session would swamp a reader
@@ -167,6 +171,7 @@ class Broadcast:
 
     def end_session(self, name: str) -> None:
         """End the streams of a deleted session."""
+        # A copy: each stream that ends removes itself from the set.
         for outbox in tuple(self._followers.get(name, ())):
             outbox.append(encode_event("deleted", {"event": "deleted"}), last=True)
         for outbox in self.all_followers:
