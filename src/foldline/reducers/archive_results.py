@@ -59,6 +59,7 @@ class ArchiveResults:
         if self.strategy == "llm":
             # A batch: half of the cutoff leaves at once, and the next model call is that many results away.
             excess = min(sum(counts), max(excess, self.cutoff // 2))
+        # Runs of tool groups only: what the user and the agent say between them stays in view.
         for span in view.spans(requested=need.requested):
             first = None
             for index in range(span.first, span.last + 1):

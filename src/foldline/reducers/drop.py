@@ -87,10 +87,12 @@ class DropGroups:
         """The spans that have to leave, oldest first; with `spare` checkpoints in the running loop stay."""
         left = need.excess_tokens
         first = view.index(view.newest_user) + 1 if self.loop_only and view.newest_user is not None else 0
+        # Hidden entries and left branches show nothing: they are no groups to keep.
         groups = [index for index in range(first, len(view.tiles)) if view.tiles[index].messages]
         if len(groups) <= self.keep_groups:
             return
         last = groups[-self.keep_groups] if self.keep_groups else len(view.tiles)
+        # Each span that leaves frees its size less that of its notice.
         for start, stop in self._runs(view, first, last, spare, need.requested):
             if left <= 0:
                 return
@@ -142,6 +144,7 @@ class SlidingWindow:
             for n, word in ((tokens, "tokens"), (messages, "messages"), (turns, "turns"))
             if n > 0
         )
+        # Three needs at once: each fold lowers all of them, and the last of them decides how far the window slides.
         for span in view.spans(requested=need.requested):
             if tokens <= 0 and messages <= 0 and turns <= 0:
                 return
@@ -163,6 +166,7 @@ class SlidingWindow:
 
 def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) -> Span:
     """The shortest beginning of a span that frees enough and ends before a turn; else the whole span."""
+    # The notice itself costs tokens, and is a message: both are freed on top of the need.
     freed_messages = freed_turns = 0
     for index in range(span.first, span.last):
         freed_messages += view.tiles[index].message_count
@@ -240,6 +244,7 @@ class HistoryBudget:
         history = view.between(0, newest + 1) - _system_tokens(view, newest + 1)
         if history <= budget:
             return
+        # At a landing below 1 the next few turns fit without a change to the prefix.
         left = history - int(self.landing * budget)
         for span in view.spans(newest):
             start = span.first
@@ -260,6 +265,7 @@ def _notice(view: View, span: Span) -> Message:
 
     Chat templates want one system message, and the user's words behind it.
     """
+    # Only messages that the model was to see: it must not learn of hidden ones from a number.
     count = view.covered_count(span.start, span.stop, seen=True)
     following = view.after(span.last)
     leading = None if following is None else following.leading

@@ -73,7 +73,7 @@ def viewed(text: str, tokens: int = 0) -> str:
     """Placeholder of the autopilot system: the first line of the result that is not blank."""
     del tokens
     line = first_line(text, _LONGEST_LINE + 1)
-    if len(line) > _LONGEST_LINE:
+    if len(line) > _LONGEST_LINE:  # the line was read one character longer, to see that more follows
         line = f"{line[: _LONGEST_LINE - 1]}…"
     return f"[Previously viewed: {line}]"
 
@@ -112,6 +112,7 @@ class Mask:
             return
         found = result_entries(view)
         count = sum(len(entry.message.results) for _, _, entry in found)
+        # By results and not by messages: a turn may have many calls, and each result is one view of something.
         old, older = count - self.keep_last, count - 2 * self.keep_last
         place = 0
         for _, tile, entry in found:
@@ -200,6 +201,7 @@ class ShortenOld:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per message with results larger than what may stay of them, the least important first."""
+        # Importance is judged among all results: whether a file was viewed again is seen in the newest ones.
         last = view.newest(self.keep, need.target_tokens)
         weights = importance(view, result_entries(view))
         for _, tile, entry in sorted(result_entries(view, 0, last), key=lambda found: weights[found[2].seq]):
@@ -364,6 +366,7 @@ class Describe:
                     f"a description has {tokens:,} tokens, {self.max_output_tokens:,} were asked for", tokens=tokens
                 )
             descriptions = {**job.descriptions, result.call_id: f"[Previously viewed: {description}]"}
+            # One ask after another, and one fold at the end: a message has one form, which holds all descriptions.
             if len(job.left) > 1:
                 return self._ask(view, job._replace(left=job.left[1:], descriptions=descriptions))
             return self._fold(view, job, descriptions)

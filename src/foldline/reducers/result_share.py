@@ -59,6 +59,7 @@ class TurnShare:
 
         def turn(new: Seq) -> None:
             nonlocal left, group
+            # A new turn begins: its budget follows from the room at its call, whatever its results take in turn.
             if new != group:
                 group = new
                 before = view.base_tokens + view.between(0, view.index(new)) + view.entries[new].tokens - saved
@@ -70,6 +71,7 @@ class TurnShare:
                 return text
             out = cut_share(text, left, view.counter)
             left = max(0, left - view.counter.text(out))
+            # The view still counts these results in full: what was cut from earlier turns is subtracted in `turn`.
             saved += view.counter.text(text) - view.counter.text(out)
             return out
 
@@ -95,6 +97,7 @@ class ResultShare:
             for entry in tile.entries
             if (entry.message.results or entry.message.calls) and entry.message.agent_visible
         ]
+        # The largest are cut to one level, so that no result loses more than a larger one does.
         sizes = sorted((size for size, _, _ in found), reverse=True)
         level = _water_level(sizes, need.excess_tokens, self.floor_tokens)
         for size, tile, entry in sorted(found, key=lambda item: (-item[0], item[2].seq)):
@@ -142,7 +145,7 @@ def _with_share(part: Part, share: float, view: View) -> Part:
         limit = max(12, int(total * share) - view.counter.text(notice.format(total, total)) - 2)
         head, tail = clip_tokens(text, limit, view.counter, "both")
         if not tail:
-            return part
+            return part  # nothing was cut: the text is within the limit already
         cut = f"{head}\n{notice.format(total - limit, total)}\n{tail}"
         return with_texts(Message("tool", (part,)), lambda _: cut)[0]
     if isinstance(part, ToolCall):

@@ -43,6 +43,7 @@ class Spill:
             del tool
             if len(text) <= self.threshold_chars:
                 return text
+            # `surrogatepass`: a lone surrogate from a broken output must have a key as any other text.
             return spill_notice(text, view.where(key_of(text.encode("utf-8", "surrogatepass"))))
 
         return each_fresh(view, need, self.name, cut)

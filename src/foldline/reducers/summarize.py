@@ -124,6 +124,7 @@ class Summarize:
 
     def tail(self, view: View, need: Need) -> int:
         """The first tile that stays."""
+        # Three systems, three measures of the tail: tokens, messages, or a share of the landing.
         if self.keep_tokens:
             most = min(self.keep_tokens, need.limit_tokens // 2)
             if self.reserve is not None:
@@ -219,8 +220,10 @@ class Summarize:
         if tokens > job.limit:
             reason = f"the summary has {tokens:,} tokens, {job.limit:,} were asked for"
             raise SummaryError(reason, tokens=tokens, too_long=True)
+        # The text so far goes into the next question as the checkpoint to update.
         if len(job.pieces) > 1:
             return self._next(job._replace(pieces=job.pieces[1:], so_far=text))
+        # Models drop names that seem minor. A fact is added only if it was there: a summary must not claim new things.
         missing = [fact for fact in self.facts if fact not in text and _occurs(fact, view, span)]
         if missing:
             text = "\n".join([text, "Kept word for word:", *missing])

@@ -51,6 +51,7 @@ def cut_chars(text: str, max_len: int) -> str:
     """A text of at most `max_len` characters, notice included where there is room for one."""
     if len(text) <= max_len:
         return text
+    # The notice counts too: the documented limit is that of the whole result.
     kept = max_len - len(_chars_notice(max_len, len(text)))
     return f"{text[:kept]}{_chars_notice(kept, len(text))}" if kept > 0 else text[: max(0, max_len)]
 
@@ -92,6 +93,7 @@ def cut_output(text: str, limits: OutputLimits) -> str:
     """An output cut by lines, then characters, then bytes, with the figures in a notice after it."""
     lines = text.splitlines()
     before = (len(lines), len(text), _bytes(text))
+    # Each limit cuts what the one before has left, so that one output may carry more than one marker.
     out = text if len(lines) <= limits.max_lines else "\n".join(_fewer_lines(lines, limits))
     out = _cut_ends(out, limits.max_chars, limits.mode, "characters", head_and_tail)
     out = _cut_ends(out, limits.max_bytes, limits.mode, "bytes", _byte_ends)
@@ -289,6 +291,7 @@ class ShortenNew:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per fresh result over its limit; each result leaves less room to the next."""
         fresh = fresh_results(view, need)
+        # Room is what is left without the fresh results: they are weighed one after the other against it.
         used = view.estimated_tokens - sum(entry.tokens for entry in fresh)
         # A message that is one text was counted as it came: a megabyte is not counted twice.
         counted = dict(filter(None, (lone_text(entry.message, entry.tokens, view.counter) for entry in fresh)))
@@ -336,6 +339,7 @@ def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> st
         return call.arguments
     lengths: list[int] = []
     _string_lengths(value, lengths)
+    # In steps: each is one pass over the value, and most calls fit after the first one or two.
     for most in (2000, 800, 320, 120, 48, 24):
         if lengths and most >= max(lengths):
             continue
@@ -354,6 +358,7 @@ def _string_lengths(value: Json, lengths: list[int]) -> None:
 
 
 def _shortened_strings(value: Json, most_chars: int) -> Json:
+    # 24 characters are about the length of the marker: a shorter cut would make the string longer.
     if isinstance(value, str) and len(value) > most_chars + 24:
         head, tail = head_and_tail(value, most_chars - most_chars // 3, most_chars // 3)
         return f"{head}[… {len(value) - len(head) - len(tail)} characters cut …]{tail}"

@@ -112,6 +112,7 @@ class Originals:
             return self._entry_key(view, fold.start)
         children: list[tuple[str, bool]] = []
         for tile in view.tiles[view.index(fold.start) : view.index(fold.stop - 1) + 1]:
+            # A fold inside is stored already: the key of its bundle stands for all of it.
             if tile.fold is not None and tile.fold.archive is not None:
                 children.append((tile.fold.archive, True))
             else:
@@ -145,6 +146,7 @@ class Originals:
                 self.archive.put(data)
 
     def _entry_key(self, view: View, seq: Seq) -> str:
+        # An entry may be hidden several times (cut, masked, folded): it is encoded and stored once.
         if seq not in self._keys:
             self._keys[seq] = self.archive.put(encode(view.entries[seq].recorded))
         return self._keys[seq]

@@ -141,7 +141,7 @@ class _Arrangement:
             self._order.append(_Single(seq, shown))
 
     def _goes_on(self, message: Message) -> Collection[str]:
-        """What the provider is at, and goes on with in this message: nothing once the user speaks."""
+        """The open pairs of the provider that this message continues: none once the user speaks."""
         on: set[str] = set()
         if message.role == "assistant":
             for part in message.parts:

@@ -131,6 +131,7 @@ class Reserve:
 
     def effective_tokens(self, window_tokens: int | None) -> int | None:
         """The effective token limit for a window (None or 0: it is not set); None when there is none."""
+        # A reserve larger than the window would leave a limit below zero: the fixed number takes its place.
         if window_tokens and window_tokens - self.reserve_tokens > 0:
             return window_tokens - self.reserve_tokens
         return self.max_tokens if self.max_tokens > 0 else None
@@ -160,6 +161,7 @@ class Trigger:
 
     def limit_tokens(self, limits: Limits) -> int:
         """The limit of which a policy's landing is a share."""
+        # What the policy calls its limit may be over the model's: the smaller of the two is what can be sent.
         effective = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
         if self.keep_free is not None:
             effective = limits.room_tokens - int(self.keep_free * (limits.room_tokens + limits.max_output_tokens))
@@ -170,12 +172,14 @@ class Trigger:
 
         A mark at or below what no fold reaches would be passed by every request (opencode#48828).
         """
+        # At least half of the room above the fixed part: folding at once after a fold is a loop that costs every turn.
         mark = (1.0 if self.fraction is None else self.fraction) * limit_tokens
         return max(mark, fixed_tokens + 0.5 * (limit_tokens - fixed_tokens))
 
     def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
         """Whether a threshold is reached. O(1), or O(tiles) where messages or turns are counted."""
         tokens = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
+        # In the order of their costs: counting turns looks at every tile, all others are running totals.
         return (
             (self.fraction is not None and used_tokens >= self.mark_tokens(limits.input_tokens, view.fixed_tokens))
             or (tokens is not None and used_tokens >= tokens)
@@ -207,6 +211,7 @@ def output_tokens(model: Model, window_tokens: int) -> int:
 
     A cap of more than half the window would leave no room for input (OpenHands#9937: cap = window, endless folding).
     """
+    # An unknown model has no cap to trust: a small reply fits any window, and a user can ask for more.
     cap = model.max_output_tokens if model.known else None
     if cap is None or cap > window_tokens // 2:
         return min(4096, window_tokens // 8)
@@ -246,6 +251,7 @@ def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRul
     With `seconds` the rule of the lifetime that a request asks for (`cache_seconds`), at the price of its writes.
     """
     known = lookup(model)
+    # Compatible servers mostly cache as the API that they copy does.
     if not known.known:
         return CACHE_RULES[dialect_named(dialect).cache_rule]
     return known.cache_living(seconds) if seconds else known.cache
@@ -260,6 +266,7 @@ def cache_seconds(body: str) -> int:
 
     A pattern suffices, and saves parsing the body: inside a string, quotation marks are escaped and do not match.
     """
+    # Most requests have none: a search for a substring is much faster than a pattern over megabytes.
     if '"ttl"' not in body:
         return 0
     return max((int(number) * _UNITS[tile] for number, tile in _LIFETIME.findall(body)), default=0)

@@ -1,4 +1,4 @@
-"""How one tile is rendered: the messages it shows, what each of them weighs, and what was repaired in it.
+"""Renders one tile: its messages, the size of each, and the repairs.
 
 A tile is rendered as a whole when it is made or folded. The one exception is a model turn in a dialect where every item
 is a message of its own: there a turn grows item by item, and rendering it again at each item would cost O(turn²).
@@ -49,12 +49,12 @@ class GrowingTurn:
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What had to be repaired, in the order of `arrange`. O(repairs)."""
+        """The repairs, in the order of `arrange`. O(repairs)."""
         return (*self._faults, *(repair for _, repair in reversed(self.unsent_reasoning)), *self.open.values())
 
     @property
     def is_repaired(self) -> bool:
-        """Whether something had to be repaired. O(1)."""
+        """Whether there are repairs. O(1)."""
         return bool(self._faults or self.unsent_reasoning or self.open)
 
     def append(self, entry: Entry) -> tuple[Edit, ...] | None:
@@ -82,9 +82,12 @@ class GrowingTurn:
             self.unsent_reasoning.append((message, repairs[0]))
             return ()
         ids = [call.id for call in message.calls]
+        # A repeated id needs the order in which `arrange` matches results: the block is rendered as a whole then.
         if any(call_id in self.open for call_id in ids) or len(set(ids)) < len(shown) - 1:
             return None
         new = (*(earlier for earlier, _ in self.unsent_reasoning), message)
+        # All of its results are still stand-ins (no result has come, see `append`), so the items end before them. The
+        # later place comes first: an edit must not move the place of the next one.
         end = self.item_count + len(self.open)
         edits = ((end, 0, shown[1:]), (self.item_count, 0, new))
         self.item_count += len(new)
@@ -142,10 +145,10 @@ class TileRenderer:
         return message_tokens(message, self.counter)
 
     def render(self, tile: Tile, before: Message | None, *, replied: bool, compacted: Seq | None) -> None:
-        """Make the messages of a tile anew, with their weights. O(tile).
+        """Render the messages of a tile, with their sizes. O(tile).
 
         `before` is the message shown before it, `replied` whether that ended the assistant's turn; between some roles a
-        joint has to stand. What the provider's own summary at `compacted` stands for weighs nothing.
+        joint is needed. What the provider's own summary at `compacted` replaces weighs nothing.
         """
         tile.turn = None
         measured = _ByIdentity(zip(tile.messages, tile.contents, strict=True))
@@ -175,6 +178,7 @@ class TileRenderer:
 
     def edits(self, tile: Tile, entry: Entry) -> tuple[Edit, ...] | None:
         """What an entry changes in the block that it joins; None when that block has to be rendered as a whole."""
+        # A shortened entry, a late result or a replaced stand-in changes what `arrange` does with the whole block.
         if tile.forms or tile.late_calls or tile.late is not None or not tile.entries:
             return None
         turn = tile.turn or growing_turn(self.codec, tile.entries)
@@ -209,7 +213,7 @@ class TileRenderer:
         return sum(wire_bytes(self.codec.write(message)) for message in messages)
 
     def block(self, tile: Tile, forms: Mapping[Seq, Fold]) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
-        """The messages of a block in these forms, their sizes, and what was repaired."""
+        """The messages of a block in these forms, their sizes, and the repairs. O(block)."""
         sized: list[tuple[Message, int]] = []
         block: list[tuple[Seq, Message]] = []
         for entry in tile.entries:
@@ -226,7 +230,7 @@ class TileRenderer:
 
 
 def _counted_weights(tile: Tile, compacted: Seq | None) -> list[int]:
-    """The weights of a tile, 0 for what the provider leaves out since a summary of its own stands for it."""
+    """The weights of a tile; 0 for what the provider leaves out because its own summary replaces it."""
     if compacted is None or tile.start > compacted or tile.system:
         return tile.weights
     at = len(tile.messages) if tile.stop <= compacted else summed_up(tile.messages)

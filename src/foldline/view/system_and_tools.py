@@ -53,6 +53,7 @@ class SystemAndTools:
     @property
     def size_bytes(self) -> int:
         """Bytes of a request body without messages. O(its size) once for each change."""
+        # Serialising the tools is the expensive part, and they hardly ever change in a session.
         if self._size_bytes is None:
             self._size_bytes = wire_bytes({"system": self.system, "tools": self.tools, "messages": []})
         return self._size_bytes + self._more_bytes
@@ -66,6 +67,7 @@ class SystemAndTools:
 
     def update(self, system: System, tools: Tools) -> bool:
         """Replace the caller's system text and tools; returns whether they differ. O(size)."""
+        # Clients send the same text and tools with every request: comparing them is cheaper than counting them.
         if system == self._given and tools == self.tools:
             return False
         self.tools, self._given = tools, system
@@ -79,6 +81,7 @@ class SystemAndTools:
 
         Returns whether that changes the size. O(1).
         """
+        # Replacing such messages changes the beginning of the prefix: `render` reports that once.
         self._led = self._led or bool(self.leading)
         same = (more_tokens, more_bytes) == (self._more_tokens, self._more_bytes)
         self.tokens += more_tokens - self._more_tokens
@@ -96,7 +99,7 @@ class SystemAndTools:
         """Remove the texts moved here from entry `start` on. O(size of what stays)."""
         kept = {seq: texts for seq, texts in self._moved.items() if seq < start}
         if len(kept) == len(self._moved):
-            return
+            return  # most forks leave no system text behind, and the cached text stays the same object
         self._changed()
         self._moved = kept
         self._weigh()
@@ -105,12 +108,14 @@ class SystemAndTools:
         """The system text of the next request, and whether it equals that of the last one (or is the first)."""
         before, self._sent = self._sent, self.system
         led, self._led = self._led, False
+        # By identity first: the text is often many kilobytes, and unchanged it is the same object.
         return self._sent, not led and (before is self._sent or before == self._sent)
 
     def _weight(self, texts: Sequence[str], *, first: bool) -> int:
         """Tokens that texts add to the system text; `first` when it is empty before them."""
         if not texts:
             return 0
+        # Blocks of a list stand apart by themselves; only in one string is a blank line added.
         before = _BETWEEN if self._given is None or isinstance(self._given, str) else ""
         tokens = sum(self._counter.text(f"{before}{text}") for text in texts[1 if first else 0 :])
         return tokens + (system_tokens(texts[0], self._counter) if first else 0)

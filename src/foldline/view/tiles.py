@@ -91,12 +91,12 @@ class Tile:
 
     @property
     def repairs(self) -> tuple[Repair, ...]:
-        """What had to be repaired in it. O(repairs)."""
+        """The repairs in it. O(repairs)."""
         return self.noted if self.turn is None else self.turn.repairs
 
     @property
     def is_repaired(self) -> bool:
-        """Whether something had to be. O(1)."""
+        """Whether there are repairs. O(1)."""
         return bool(self.noted) if self.turn is None else self.turn.is_repaired
 
     @property

@@ -162,6 +162,7 @@ def active(events: Iterable[Event]) -> list[Entry]:
         if isinstance(event, Entry):
             out.append(event)
         elif isinstance(event, Branch):
+            # Entries are in order of their numbers, so that a left branch is always at the end.
             while out and out[-1].seq >= event.start:
                 out.pop()
     return out
@@ -206,6 +207,7 @@ class Log:
             if not isinstance(event, Usage):
                 if counts(event):
                     kept.append(event)
+            # Only neighbours are summed: a sum across a kept event would move usage to its other side.
             elif kept and isinstance(sofar := kept[-1], Usage) and event is not last:
                 kept[-1] = replace(
                     event,

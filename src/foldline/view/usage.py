@@ -32,6 +32,7 @@ _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 def usage_of(reported: object, request: int = 0) -> Usage:
     """The usage in a provider's report: a mapping, or an SDK object with the same names. Raises InvalidInput."""
+    # A caller may hand in usage that it has read itself: only a missing number is added.
     if isinstance(reported, Usage):
         return replace(reported, request=request) if request and not reported.request else reported
     fields = _mapping(reported)
@@ -127,6 +128,7 @@ class UsageReports:
         """Note that a request of `estimated_tokens` is sent, after so many changes of the prefix. O(1)."""
         self.number += 1
         self._sent[self.number] = estimated_tokens, changes
+        # One in, one out: a report that never comes must not keep its request in memory.
         self._sent.pop(self.number - REMEMBERED, None)
 
     def check(self, usage: Usage, meter: Meter, window_tokens: int) -> CheckedUsage:

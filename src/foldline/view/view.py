@@ -99,7 +99,7 @@ class View:
 
     @property
     def spoken(self) -> Counts[str]:
-        """How often the user or the agent used each name: what is needed again is most often among them."""
+        """How often the user or the agent used each name: those used often are needed again."""
         return self._spoken.counts
 
     @property
@@ -128,7 +128,7 @@ class View:
 
     @property
     def entries_and_folds(self) -> tuple[Entry | Fold, ...]:
-        """What is shown in each place: an entry, or the fold that stands for it. O(shown)."""
+        """Every entry that is shown, and every fold in place of entries, in order. O(shown)."""
         out: list[Entry | Fold] = []
         for tile in self.tiles:
             out += [tile.fold] if tile.fold else [tile.forms.get(entry.seq, entry) for entry in tile.entries]
@@ -345,7 +345,7 @@ class View:
         return None
 
     def replied(self, index: int) -> bool:
-        """Whether the assistant had the last word in what stands before tile `index`, folded or not."""
+        """Whether the assistant had the last word before tile `index`, under a fold too."""
         while index > 0:
             index -= 1
             if self.tiles[index].messages:
@@ -470,7 +470,7 @@ class View:
             self._spoken.add(message)
 
     def _compact_before(self, seq: Seq) -> None:
-        """Count nothing of what stands before: the summary of the provider in entry `seq` stands for it. O(tiles)."""
+        """Count nothing before entry `seq`, whose summary by the provider replaces it. O(tiles)."""
         self.compacted = seq
         for index in range(self.index(seq) + 1):
             if self.tiles[index].tokens:
