@@ -258,7 +258,7 @@ def pairs_of(wires: Sequence[Any], dialect: str) -> dict[str, str]:
     return {call.name: words[call.id] for message in messages for call in message.calls}
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic"])  # Gemini's calls have no ids
 @pytest.mark.parametrize(
     ("ids", "order"),
     [
@@ -404,7 +404,8 @@ def test_a_history_of_only_results_is_repaired_to_a_request_that_passes(dialect:
     out = fit(wires, max_tokens=1_000, dialect=dialect)
     assert check(out.messages, dialect=dialect) == []
     assert len([repair for repair in out.repairs if repair.rule == "orphan-result"]) == 3
-    assert len(out.messages) == 1
+    left = len(out.messages)  # a content of Gemini's may not be empty: a note stands for each, and joints between them
+    assert left == (5 if dialect == "gemini" else 1)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
