@@ -83,7 +83,7 @@ class Context:
         known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         outside = SystemAndTools(system, tools, counter)
         kept = MemoryArchive() if archive is None else archive
-        weighed = bool(max_request_bytes)
+        weighed = bool(max_request_bytes)  # the bytes of each message cost a dump of it: only where a budget needs them
         rule = cache_rule or cache_rule_of(model, dialect)
         recorder = Recorder(
             codec=codec,
@@ -103,6 +103,7 @@ class Context:
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
+        # It lives as long as the session: a repair of a log applies events one at a time, and tries some of its own.
         self._replay = LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
 
@@ -209,6 +210,7 @@ class Context:
     def switch_model(self, model: str | None, limits: Limits, *, cache_seconds: int = 0) -> None:
         """Prepare for this model, these limits, a cache that lives so long (0: as usual). O(1); not in the log."""
         engine, same = self._engine, model == self.model
+        # Numbers that refusals taught belong to the model: they stay as long as it does.
         if not same or cache_seconds != self._cache_seconds:
             self.model, self._cache_seconds = model, cache_seconds
             engine.caps = engine.caps if same else caps_from_lessons(self._learned, self.endpoint, model, self.dialect)
@@ -310,6 +312,7 @@ class Context:
 
     def _folding(self, summarize: SummarizeWith | AsyncSummarize | None, idle_seconds: float = 0.0) -> Folding:
         """The state of a call: whether there is a model, and whether it can continue from what was sent."""
+        # Another model has another cache, and another dialect could not send the request.
         continues = (
             (summarize is not None and isinstance(summarize, Continues))
             and (summarize.model or None) == (self.model or None)

@@ -35,6 +35,7 @@ SummarizeWith: TypeAlias = Callable[[list[dict[str, str]], int], str | Completio
 AsyncSummarize: TypeAlias = Callable[[list[dict[str, str]], int], Awaitable[str | Completion] | str | Completion]
 
 
+# By its methods and not by a base class: a summariser may be any callable of the user.
 @runtime_checkable
 class Continues(Protocol):
     """A summariser that can also continue from a request of the session, which its provider has in its cache.
@@ -69,6 +70,8 @@ def _text_of(answer: object, report: Callable[[Usage], None] | None) -> str:
         report(usage)  # first: the call was paid for, also where its text is rejected below
     if not isinstance(text, str):
         raise SummaryError(f"the summariser returned {type(answer).__name__}, not text")
+    # A summary that was cut off reads like a whole one, and nobody misses what it lost: it must not replace anything.
+    # `too_long` says that the model did as it was told, at too great a length (`CachedSummary.failed` goes by it).
     if reason in ("length", "max_tokens"):
         raise SummaryError("the summary was cut off", too_long=True)
     if reason in ("refusal", "content_filter"):

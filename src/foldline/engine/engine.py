@@ -165,6 +165,7 @@ class Engine:
             self.meter.folded()
 
     def _set_leading(self, leading: Sequence[Wire]) -> bool:
+        # The log keeps the messages that it began with. The view shows those, so the difference is counted beside it.
         more_tokens = more_bytes = 0
         entries = self.view.entries
         for seq, wire in enumerate(leading):
@@ -204,7 +205,7 @@ class Engine:
         """Record the usage that was reported for a request, and correct the count by it unless it is doubted."""
         emit = self.recorder.emit
         found = usage if self.rent is None else self.rent.with_state(usage)
-        if not found.reported:  # our own count says nothing about itself
+        if not found.reported:  # our own count in place of a report: it says nothing about itself
             self.note_usage(found)
             if found.doubt:
                 emit(UsageDoubted(found.doubt, found.input_tokens, 0))
@@ -232,6 +233,7 @@ class Engine:
 
     def measure(self, usage: Usage) -> str:
         """Correct our count by a report; why the report is not believed, "" if it is. O(1)."""
+        # A replayed report brings its running number: the requests of this session count on from there.
         self.reports.number = max(self.reports.number, usage.request)
         if not usage.estimated_tokens:
             return ""

@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+# `name` is what logs, JSON and metrics call an event. It does not follow the class, which may be renamed.
+
+
 @dataclass(frozen=True, slots=True)
 class FoldStarted:
     """Folding begins: why, the size of the request then (counts before, S2.08), and the limits it is measured by.
@@ -148,6 +151,7 @@ def guarded(listener: Callable[[ContextEvent], None] | None) -> Callable[[Contex
         try:
             listener(event)
         except Exception as error:  # noqa: BLE001 - a user's listener may raise anything
+            # Once: a listener that fails does so at every event, and one warning says all that there is to say.
             if not warned:
                 warned = True
                 warnings.warn(f"on_event raised {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
@@ -165,6 +169,7 @@ def log_line(event: ContextEvent) -> str | None:
 
     Sizes are bytes of contents where those are what triggers, else tokens.
     """
+    # Word for word as the documented system writes them: its users search their logs for these lines.
     if isinstance(event, FoldStarted):
         if event.limit_bytes is not None:
             limit = f"Context size {event.size_bytes} bytes exceeds limit {event.limit_bytes}"

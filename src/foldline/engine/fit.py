@@ -71,8 +71,9 @@ def fit(
         caps=caps,
         counter=counter,
     )
+    # The caller names a hard limit, and may be close to it on purpose: no margin is kept, and no trigger applies.
     context.fold_only_over_limit(Limits(max_tokens, max_output_tokens, margin=0.0))
-    for index, message in enumerate(_listed(messages)):
+    for index, message in enumerate(_listed(messages)):  # one by one, so that an error names the message
         try:
             context.append(message)
         except InvalidInput as error:
@@ -82,6 +83,7 @@ def fit(
         messages=request.messages,
         system=request.system,
         tokens=request.tokens,
+        # A new context has nothing to take back, so there is no `Unfold` among them: this is for the type.
         folds=tuple(fold for fold in request.folds if isinstance(fold, Fold)),
         repairs=request.repairs,
         tools=request.tools,

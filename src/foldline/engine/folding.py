@@ -21,6 +21,7 @@ InThread: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a function in a thread, to its end even if the caller that awaits it is cancelled."""
 
 
+# A generator cannot await a thread itself. It yields the work, and the driver that can runs it there.
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Work that only reads the view, which a driver may run in a thread. The driver sends back what `work` returns."""

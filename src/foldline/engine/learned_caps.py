@@ -39,6 +39,7 @@ _NO_SYSTEM: Final = "no_system"
 LESSONS: Final = (*_NUMBERS, _ALTERNATES, _NO_SYSTEM)
 """The most images and PDF pages of a request; 1 for a server whose roles alternate, or that has no system role."""
 
+# The name of a model may hold it as well: `lesson_in` believes only a known lesson behind the last one.
 _BETWEEN: Final = "#"
 
 
@@ -79,6 +80,7 @@ def recording_lessons(engine: Engine, learned: Learned, endpoint: str, model: st
     before = _lessons_of(engine)
     yield
     for lesson, number in _lessons_of(engine).items():
+        # Only what has changed: a number of the catalogue was taught by no refusal, and must not outlive the catalogue.
         if number and before[lesson] != number:
             learned[endpoint, lesson_name(model or "", lesson)] = number
 

@@ -70,6 +70,7 @@ def _shown(text: list[str], start_line: int, start_char: int, lines: int) -> str
     for line in (first[start_char - 1 :], *rest):
         room = MOST_CHARS - chars
         if len(line) > room:
+            # A cut line ends the excerpt. Its rest is read by `start_char`; with the next line it would be lost.
             shown.append(f"{line[:room]}… [{len(line) - room:,} more characters in this line]")
             break
         shown.append(line)
@@ -108,7 +109,7 @@ def search(
     wanted, work = Pattern(pattern), work or Work()
     out: list[tuple[Seq, int, str]] = []
     for entry in entries:
-        work.spend(1)
+        work.spend(1)  # also for an entry without a line: many small ones must not escape the bound
         lines = _matching(full_text(_original(codec, entry)) or "", wanted, work)
         out += [(entry.seq, number, line) for number, line in islice(lines, MOST_FOUND - len(out))]
         if len(out) == MOST_FOUND:
@@ -154,6 +155,7 @@ def _around(line: str, stop: int) -> str:
     """A long line, cut to the part that ends a little after the match."""
     if len(line) <= LINE_CHARS:
         return line
+    # Three quarters before the end of the match: what leads to it says more than what follows.
     start = max(0, min(stop - LINE_CHARS * 3 // 4, len(line) - LINE_CHARS))
     end = start + LINE_CHARS
     return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"

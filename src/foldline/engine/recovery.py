@@ -59,6 +59,7 @@ class Recovery:
 def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
     """Do what a failure calls for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
     before = engine.used_tokens
+    # Some servers answer an overflow with a bare 400, 413 or 422, as they answer many other faults.
     if failure.kind == "ambiguous" and before >= NEAR_WINDOW * engine.limits.room_tokens:
         failure = replace(failure, kind="prompt_overflow")  # pi#4940: only near the window is it an overflow
     if failure.kind in ("image", "document", "malformed"):
@@ -94,7 +95,10 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
     limits = engine.limits
     if limit < limits.window_tokens:
         engine.limits = replace(
-            limits, window_tokens=limit, max_output_tokens=min(limits.max_output_tokens, limit // 2)
+            # An output cap of the whole window would leave no room for the input.
+            limits,
+            window_tokens=limit,
+            max_output_tokens=min(limits.max_output_tokens, limit // 2),
         )
     return limit
 
@@ -194,6 +198,7 @@ def _smaller(engine: Engine, before: int) -> None:
         raise engine.does_not_fit(reason="the provider refused it, and nothing more can be reduced")
 
 
+# Kinds that are not here are no matter of size: to wait, to pay or to give up is the caller's decision.
 _STEPS: dict[str, Callable[[Engine, Failure, int, bool], Steps[Action]]] = {
     "output_overflow": _lower_output,
     "prompt_overflow": _fold,

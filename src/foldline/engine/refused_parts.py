@@ -84,6 +84,7 @@ def leave_out_heavy(engine: Engine) -> str | None:
 def _shown(engine: Engine) -> Iterator[_Shown]:
     """Every entry that is shown by itself, not under a fold, with its place among the messages that are sent."""
     view = engine.view
+    # Refusals count the messages of the request, where a message of ours may stand before the first one.
     index = 1 if view.leads else 0
     for tile in view.tiles:
         forms = {id(tile.form(entry)): entry for entry in tile.entries} if tile.fold is None else {}
@@ -116,6 +117,7 @@ def _is_document(part: Part) -> bool:
 
 def _media(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Leave out images or documents, the newest last; the other kind where there is none of the named one."""
+    # An error may name the wrong kind: where there is none of it, the other one is all that can be left out.
     kinds = (_is_image, _is_document) if refused.kind == "image" else (_is_document, _is_image)
     for is_kind in kinds:
         if (sentence := _left_out(engine, shown, refused, is_kind)) is not None:
@@ -310,6 +312,7 @@ def _digest(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> st
 
 # --- inside -----------------------------------------------------------------------------------------------------------
 
+# The steps of each kind, mildest first. Each is tried at every refusal: one that finds nothing to change gives way.
 _Step = Callable[[Engine, Sequence[_Shown], RefusedPart], "str | None"]
 
 _STEPS: Final[dict[PartKind, tuple[_Step, ...]]] = {

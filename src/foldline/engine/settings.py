@@ -30,6 +30,7 @@ TRUNCATIONS: Final = ("head", "tail", "both")
 
 
 def _whole(value: object, place: str, least: int) -> None:
+    # A bool is an int in Python: `true` where a number is due is a mistake, and would count as 1.
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidInput(f"must be a whole number, not {_shown(value)}", place=place)
     if value < least:

@@ -71,6 +71,7 @@ class UsageTotals:
         """Add a report. O(1)."""
         self.prompt_tokens += usage.input_tokens
         self.completion_tokens += usage.output_tokens
+        # A report without tokens says nothing: the figures keep the last one that does.
         if usage.input_tokens or usage.output_tokens:
             self.last = usage
 
@@ -86,6 +87,7 @@ class UsageTotals:
         while self._checkpoints and self._checkpoints[-1].fold not in folds:
             self._checkpoints.pop()
         since = self._checkpoints[-1] if self._checkpoints else _BEGINNING
+        # A report from before the checkpoint is about the longer session: it would say that the window is still full.
         last = self.last if self.last is not since.last else _BEGINNING.last
         return WindowUsage(
             max_context_tokens=limits.window_tokens,
