@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from foldline.conversations.planning import ClientLimits
+from foldline.conversations.planning import LimitsByClient
 
 
 def test_what_one_client_was_told_says_nothing_of_another() -> None:
-    limits = ClientLimits()
+    limits = LimitsByClient()
     limits.learn_window(b"a", "m", 3_000)
     limits.learn_output(b"a", "m", 500)
     assert (limits.window_tokens(b"a", "m", 9_000), limits.window_tokens(b"a", "m", 2_000)) == (3_000, 2_000)
@@ -14,7 +14,7 @@ def test_what_one_client_was_told_says_nothing_of_another() -> None:
 
 def test_a_limit_far_below_what_was_taken_is_doubted_for_an_hour_and_for_this_client() -> None:
     now = [0.0]
-    limits = ClientLimits(clock=lambda: now[0])
+    limits = LimitsByClient(clock=lambda: now[0])
     limits.record_answer(b"a", "m", 10_000, 11_000)
     limits.record_answer(b"a", "m", 500, None)  # a smaller one says nothing against it
     assert limits.doubts(b"a", "m", 3_000) and not limits.doubts(b"a", "m", 11_000)
@@ -26,13 +26,13 @@ def test_a_limit_far_below_what_was_taken_is_doubted_for_an_hour_and_for_this_cl
 
 
 def test_a_report_of_far_more_than_was_sent_raises_no_doubt() -> None:
-    limits = ClientLimits()
+    limits = LimitsByClient()
     limits.record_answer(b"a", "m", 1_000, 180_000)
     assert not limits.doubts(b"a", "m", 2_000) and limits.doubts(b"a", "m", 500)
 
 
 def test_memory_of_made_up_names_is_bounded() -> None:
-    limits = ClientLimits(max_names=10)
+    limits = LimitsByClient(max_names=10)
     for number in range(100):
         name = f"made-up-{number}"
         limits.learn_window(b"a", name, 3_000)

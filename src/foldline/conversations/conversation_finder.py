@@ -185,24 +185,24 @@ def events_before(
     """
     # A model that continues a client's request reads all of it. A summary written beside later messages may tell of
     # them, and the branch has not sent those.
-    kept: list[Event] = []
-    kept_folds, entries, whole = set(), 0, True
+    selected: list[Event] = []
+    selected_folds, entries, whole = set(), 0, True
     for event in events:
         if isinstance(event, Entry):
             entries += 1
             whole = whole and event.seq < count
             if event.seq < count:
-                kept.append(event)
+                selected.append(event)
         elif isinstance(event, Fold):
             if event.stop <= count and (folds == "all" or (folds == "alone" and entries <= count)):
-                kept_folds.add(event.id)
-                kept.append(event)
+                selected_folds.add(event.id)
+                selected.append(event)
             else:
                 whole = False
         elif isinstance(event, Unfold):
-            if event.fold in kept_folds:
-                kept.append(event)
+            if event.fold in selected_folds:
+                selected.append(event)
         elif isinstance(event, Usage):
             # After a left-out event a report still says how this provider counts, but not the size of what is shown.
-            kept.append(event if whole else replace(event, current=False))
-    return kept
+            selected.append(event if whole else replace(event, current=False))
+    return selected

@@ -326,10 +326,10 @@ def _changes(body: RequestBody, tools: Json, system: Json, shown: Sequence[Wire]
     if system is not body.fields.get("system"):
         changes["system"] = to_json(system)
     pairs = zip(body.messages, shown, strict=True)
-    if any(given is not wire for given, wire in pairs):
+    if any(original is not wire for original, wire in pairs):
         texts = [
-            body.item(at) if given is wire else to_json(wire)
-            for at, (given, wire) in enumerate(zip(body.messages, shown, strict=True))
+            body.item(at) if original is wire else to_json(wire)
+            for at, (original, wire) in enumerate(zip(body.messages, shown, strict=True))
         ]
         changes[body.form.messages] = f"[{','.join(texts)}]"
     return changes

@@ -24,9 +24,9 @@ from foldline.view.transcript import Fold, Usage
 __all__ = [
     "NO_FOLD_SHARE",
     "UNKNOWN_TOKENS",
-    "ClientLimits",
     "ConversationSettings",
     "LimitStore",
+    "LimitsByClient",
     "RequestPlan",
     "folds_by_share_only",
     "limits_for",
@@ -115,7 +115,7 @@ class RequestPlan:
 
 
 @dataclass(slots=True)
-class ClientLimits:
+class LimitsByClient:
     """Limits learned in this process, by client and name. Bounded; all methods are O(1)."""
 
     clock: Callable[[], float] = monotonic

@@ -88,22 +88,22 @@ class RequestBody:
     @property
     def system(self) -> System:
         """The system text outside the messages. Raises InvalidInput for a value that is no system text."""
-        given = self.fields.get(self.form.system) if self.form.system else None
-        given = self.form.system_in(given)
-        if given is None or isinstance(given, str):
-            return given
-        if isinstance(given, list) and all(isinstance(block, dict) for block in given):
-            return given
+        value = self.fields.get(self.form.system) if self.form.system else None
+        value = self.form.system_in(value)
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, list) and all(isinstance(block, dict) for block in value):
+            return value
         raise InvalidInput("is no system text", place=self.form.system)
 
     @property
     def tools(self) -> Tools:
         """The tool schemas. Raises InvalidInput for a value that is no list of them."""
-        given = self.fields.get("tools")
-        if given is None:
+        value = self.fields.get("tools")
+        if value is None:
             return None
-        if isinstance(given, list) and all(isinstance(tool, dict) for tool in given):
-            return given
+        if isinstance(value, list) and all(isinstance(tool, dict) for tool in value):
+            return value
         raise InvalidInput("are no tools", place="tools")
 
     def system_json(self, system: System) -> str:
@@ -120,10 +120,10 @@ class RequestBody:
         """The client's output cap; None without one, or for an invalid value, which the upstream will report."""
         if self.form.caps_in:
             config = self.fields.get(self.form.caps_in)
-            given = field_in(config, self.form.caps[0]) if isinstance(config, dict) else None
+            value = field_in(config, self.form.caps[0]) if isinstance(config, dict) else None
         else:
-            given = self.fields.get(self.cap_field)
-        return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
+            value = self.fields.get(self.cap_field)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
     def item(self, at: int) -> str:
         """Return the JSON text of one message."""
@@ -221,15 +221,15 @@ def _object(form: BodyForm, text: str, raw: bytes, addressed: str) -> RequestBod
     )
 
 
-def _messages(form: BodyForm, given: Json) -> list[Wire]:
-    if isinstance(given, str) and form.messages == "input":  # Responses takes a text for one message of the user
-        return [{"role": "user", "content": given}]
-    if not isinstance(given, list) or not given:
+def _messages(form: BodyForm, value: Json) -> list[Wire]:
+    if isinstance(value, str) and form.messages == "input":  # Responses takes a text for one message of the user
+        return [{"role": "user", "content": value}]
+    if not isinstance(value, list) or not value:
         raise InvalidInput("is no list of messages", place=form.messages)
-    for number, message in enumerate(given):
+    for number, message in enumerate(value):
         if not isinstance(message, dict):
             raise InvalidInput("is no message", place=f"{form.messages}[{number}]")
-    return given
+    return value
 
 
 def _scan(text: str, at: int) -> tuple[Json, int]:
@@ -277,8 +277,8 @@ def _expect(text: str, at: int, what: str) -> int:
 def lowered_cap(body: RequestBody, cap_tokens: int) -> dict[str, str]:
     """A lower output cap; what the model may think has to stay below it (Anthropic: "Extended thinking")."""
     if body.form.caps_in:
-        given = body.fields.get(body.form.caps_in)
-        config = given if isinstance(given, dict) else {}
+        value = body.fields.get(body.form.caps_in)
+        config = value if isinstance(value, dict) else {}
         return {body.form.caps_in: to_json({**config, key_of(config, body.form.caps[0]): cap_tokens})}
     changes = {body.cap_field: str(cap_tokens)}
     thinking = body.fields.get("thinking")

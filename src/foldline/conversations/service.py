@@ -25,8 +25,8 @@ from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.planning import (
     NO_FOLD_SHARE,
     UNKNOWN_TOKENS,
-    ClientLimits,
     ConversationSettings,
+    LimitsByClient,
     RequestPlan,
     folds_by_share_only,
     limits_for,
@@ -74,7 +74,7 @@ class Conversations:
         self._settings = settings
         self._cache = ConversationCache(max_bytes)
         self._threads = WorkerThreads()
-        self._learned = ClientLimits()
+        self._learned = LimitsByClient()
         self._store = None
         if store is not None:
             self._store = StoreGuard(store, shared=shared, run=self._threads.run, notice=notice)

@@ -57,7 +57,7 @@ class WorkerThreads:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _Run(Protocol):
+class _RunInThread(Protocol):
     async def __call__(self, work: Callable[[], T], /) -> T: ...
 
 
@@ -72,7 +72,7 @@ class StoreGuard:
         store: ConversationStore,
         *,
         shared: bool,
-        run: _Run,
+        run: _RunInThread,
         notice: Callable[[str], None],
         retry_seconds: float = _RETRY_SECONDS,
     ) -> None:

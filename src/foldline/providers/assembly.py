@@ -29,7 +29,7 @@ from foldline.providers.endpoint import Endpoint
 __all__ = [
     "AssembledReply",
     "Assembler",
-    "Dialect",
+    "HttpDialect",
     "finish_reason_of",
     "new_call_id",
     "object_in",
@@ -70,7 +70,7 @@ class Assembler(Protocol):
         """Return the whole reply, or None if the stream broke off before its closing event."""
 
 
-class Dialect(Protocol):
+class HttpDialect(Protocol):
     """The requests and replies of one dialect. Pure."""
 
     @property

@@ -89,13 +89,13 @@ async def read_bytes(response: httpx.Response, most_bytes: int) -> bytes:
 
 def root_message(error: BaseException) -> str:
     """Return the message of the innermost error: "All connection attempts failed" hides that one was refused."""
-    said = str(error)
+    message = str(error)
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
-            said = inner.strerror
+            message = inner.strerror
         inner = inner.__cause__ or inner.__context__
-    return said or type(error).__name__
+    return message or type(error).__name__
 
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024

@@ -24,7 +24,7 @@ from foldline.errors import InvalidInput, ProviderError
 from foldline.failures import Failure, classify
 from foldline.messages import Json
 from foldline.providers.anthropic import AnthropicDialect
-from foldline.providers.assembly import AssembledReply, Assembler, Dialect
+from foldline.providers.assembly import AssembledReply, Assembler, HttpDialect
 from foldline.providers.base import Piece, Provider, Reply, Retrying
 from foldline.providers.bodies import (
     BrokenEventError,
@@ -59,7 +59,7 @@ _BAD_REQUEST: Final = frozenset({400, 422})
 _MAY_BE_ADAPTED: Final = frozenset({"other", "malformed", "ambiguous"})
 _JSON_HEADERS: Final = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
 
-_DIALECTS: Final[Mapping[str, Dialect]] = {
+_DIALECTS: Final[Mapping[str, HttpDialect]] = {
     "openai-chat": ChatDialect(),
     "openai-responses": ResponsesDialect(),
     "anthropic": AnthropicDialect(),
@@ -283,9 +283,9 @@ class HttpProvider:
         text = (await read_bytes(response, _MAX_ERROR_BYTES)).decode("utf-8", "replace")
         trouble = self._trouble(status, text, request)
         failure = trouble.failure
-        asked = requested_pause(response.headers, datetime.now(UTC))
-        if asked is not None:
-            failure = replace(failure, retry_after_seconds=asked)
+        requested = requested_pause(response.headers, datetime.now(UTC))
+        if requested is not None:
+            failure = replace(failure, retry_after_seconds=requested)
         if not failure.message:
             failure = replace(failure, message=f"{self._endpoint.base_url}: status {status} without a word")
         if failure.kind == "auth" and not self._endpoint.api_key:
@@ -304,14 +304,14 @@ class HttpProvider:
 
     def _fault(self, error: httpx.HTTPError | OSError) -> _Trouble:
         """Return the trouble of a failed connection, in words that name the address."""
-        httpx, said = load_httpx(), self._clean(root_message(error))
+        httpx, message = load_httpx(), self._clean(root_message(error))
         if isinstance(error, httpx.ReadTimeout):
             return self._other(f"nothing came for {self._endpoint.timeout_seconds:g} s", _SILENT_RETRIES)
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
-            return self._other(f"cannot connect: {said}", CONNECT_RETRIES)
+            return self._other(f"cannot connect: {message}", CONNECT_RETRIES)
         if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | OSError):
-            return self._other(f"the reply was cut off: {said}", FAULT_RETRIES)
-        return self._other(said, FAULT_RETRIES)
+            return self._other(f"the reply was cut off: {message}", FAULT_RETRIES)
+        return self._other(message, FAULT_RETRIES)
 
     def _other(self, what: str, again: int = 0, *, status: int | None = None) -> _Trouble:
         return _Trouble(Failure("other", message=f"{self._endpoint.base_url}: {what}", status=status), again)

@@ -37,8 +37,8 @@ def is_openai(endpoint: Endpoint) -> bool:
 
 def output_field(endpoint: Endpoint) -> str:
     """Return the field of the output cap: OpenAI's reasoning models refuse `max_tokens`, many servers know no other."""
-    given = next((name for name in _OUTPUT_FIELDS if endpoint.extra.get(name) is not None), None)
-    return given or _OUTPUT_FIELDS[0 if is_openai(endpoint) else 1]
+    configured = next((name for name in _OUTPUT_FIELDS if endpoint.extra.get(name) is not None), None)
+    return configured or _OUTPUT_FIELDS[0 if is_openai(endpoint) else 1]
 
 
 class ChatDialect:
@@ -257,19 +257,19 @@ class ChatAssembler:
         call = self._calls[number]
         body_name = "custom" if isinstance(piece.get("custom"), Mapping) else "function"
         text_name = "input" if body_name == "custom" else "arguments"
-        given = piece.get(body_name)
-        given = given if isinstance(given, Mapping) else {}
+        fields = piece.get(body_name)
+        fields = fields if isinstance(fields, Mapping) else {}
         body = call.setdefault(body_name, {})
-        before, name = body.get("name"), given.get("name")
+        before, name = body.get("name"), fields.get("name")
         if isinstance(name, str) and name and name != before:
             # Only the first pieces of a call may go on with its name; a later one repeats it.
             body["name"] = f"{before}{name}" if before and not self._arguments[number] else before or name
         if not before and body.get("name"):
             yield CallStarted(body["name"])
-        text = given.get(text_name)
+        text = fields.get(text_name)
         if text is not None and text != "":
             self._arguments[number].append(text if isinstance(text, str) else json_text(text))
-        _merge(body, {key: value for key, value in given.items() if key not in ("name", text_name)})
+        _merge(body, {key: value for key, value in fields.items() if key not in ("name", text_name)})
         _merge(call, {key: value for key, value in piece.items() if key not in ("index", body_name)})
 
     def _place(self, piece: Mapping[str, Json]) -> int:
@@ -303,8 +303,8 @@ def _whole_call(call: Mapping[str, Json], pieces: Sequence[str]) -> dict[str, An
     kind = "custom" if "custom" in call and not call.get("function") else "function"
     text = "".join(pieces)
     body = {**call[kind], "input": text} if kind == "custom" else {**call[kind], "arguments": text or "{}"}
-    given = {key: value for key, value in call.items() if key not in ("index", "function", "custom")}
-    return {**given, "id": call.get("id") or new_call_id(), "type": call.get("type") or kind, kind: body}
+    fields = {key: value for key, value in call.items() if key not in ("index", "function", "custom")}
+    return {**fields, "id": call.get("id") or new_call_id(), "type": call.get("type") or kind, kind: body}
 
 
 def _thoughts(value: Json) -> Iterator[str]:
