@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, sessions
 
+from foldline.codecs import codec
 from foldline.engine.context import Context
 from foldline.engine.settings import memory_limit
+from foldline.messages import Message, Text
 from foldline.store.snapshot import (
     MESSAGE_CHARS,
     TITLE_CHARS,
@@ -112,9 +114,10 @@ def test_a_huge_message_takes_no_more_than_a_long_one() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_more_messages_than_the_memory_limit_and_the_newest_of_them(dialect: str) -> None:
     context = Context(dialect=dialect, window=10**7)
+    write = codec(dialect).write
     for number in range(130):
-        context.append({"role": "user", "content": f"n{number}"})
-        context.append({"role": "assistant", "content": f"a{number}"})
+        context.append(write(Message("user", (Text(f"n{number}"),))))
+        context.append(write(Message("assistant", (Text(f"a{number}"),))))
     shown = list(shown_messages(context.view, 8_000))
     assert len(shown) == memory_limit(8_000) == 100
     assert shown[-1] == {"role": "assistant", "text": "a129"}

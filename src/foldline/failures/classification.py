@@ -1,4 +1,9 @@
-"""TO WRITE."""
+"""The kind and the figures of a failure, from its status, codes and wording; and cuts that no error reports.
+
+A rate limit calls for waiting, an overflow for shrinking, and each is useless for the other. So the vetoes come first:
+fields of the error, then the rows of `wordings`, then whole sentences. What none of them knows is "other", never an
+overflow.
+"""
 
 from __future__ import annotations
 
@@ -26,39 +31,41 @@ __all__ = [
 
 
 NEAR_WINDOW = 0.8
-"""An ambiguous refusal is an overflow when our estimate is at least this part of the window. Requests are kept below
-0.77 of it (trigger 0.85 of a limit of 0.9), and an estimate may be a fifth too low: below 0.8 neither explains an
-overflow."""
+"""An ambiguous refusal is an overflow when our estimate is at least this share of the window.
+
+Requests are kept below 0.77 of it (trigger 0.85 of a limit of 0.9), and an estimate may be a fifth too low: below 0.8
+neither explains an overflow.
+"""
 
 
-TRUNCATED_RATIO = 0.5
-"""Reported input below this part of our estimate was cut. A server that cuts keeps about half of its window
-(ollama/ollama#17427: num_ctx / 2 + 2), so whatever did not fit comes back as about half or less; an estimate is off
-by a fifth, not by a half."""
+# Reported input below this share of our estimate was cut. A server that cuts keeps about half of its window
+# (ollama/ollama#17427: num_ctx / 2 + 2), so an oversized prompt is reported as about half or less. An estimate is off
+# by a fifth, not by a half.
+_TRUNCATED_RATIO = 0.5
 
 
-TRUNCATED_MIN_TOKENS = 2_000
-"""Smaller estimates are not judged: no server in use has a window below 2,048 tokens, and fixed costs blur small
-counts."""
+# Smaller estimates are not judged: no server in use has a window below 2,048 tokens, and fixed costs blur small counts.
+_TRUNCATED_MIN_TOKENS = 2_000
 
 
-FAR_BELOW = 0.8
-"""A limit below this part of what the same model has just taken contradicts it: a count may be a fifth too high."""
+# A limit below this share of an input that the same model has just accepted contradicts it: a count may be a fifth too
+# high.
+_FAR_BELOW = 0.8
 
 
-MESSAGE_CHARS = 500
+_MESSAGE_CHARS = 500
 
 
-_NO_SIZE = frozenset((401, 402, 403, 404, 405, 407, 429))  # statuses that say by themselves that it is not about size
+_NO_SIZE = frozenset((401, 402, 403, 404, 405, 407, 429))  # statuses that never mean a size
 
 
 _SIZE_KINDS = frozenset(("bytes_overflow", "output_overflow", "prompt_overflow", "ambiguous"))
 
 
-_DENIED = frozenset((401, 403))  # with which a gateway also says that a plan has a smaller window
+_DENIED = frozenset((401, 403))  # a gateway also sends these when a plan has a smaller window
 
 
-_UNSAID = frozenset((400, 413, 422))  # statuses with which a body without a word may be an overflow
+_UNSAID = frozenset((400, 413, 422))  # with these an empty body may mean an overflow
 
 
 _GENERIC_CODES = frozenset(
@@ -77,14 +84,14 @@ _CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens"))
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure, classified. All counts are tokens and None where the wording gives none.
+    """One classified failure. Counts are tokens, None when the wording gives none.
 
-    `status` is the HTTP status, or the one in the body when the response itself was a success (an error in a stream).
-    `limit` is what was exceeded, `limit_of` whose limit it is: of the window, of the output, or of a rate.
-    `requested` is the whole request as the provider counts it; with `lower_bound` it is at least that large, so
-    cutting by the difference would not do. `pattern` is the id of the table's row that matched (`status.413`,
-    `no_words` where none did), with `+near_window` or `+far_from_window` if our estimate decided. `message` has its
-    secrets removed and is at most 500 characters. `part` is the one part that is refused, where it is only one.
+    `status` is the HTTP status, or the one in the body when the response was a success (an error in a stream). `limit`
+    is what was exceeded, `limit_of` its kind: window, output or rate. `requested` is the whole request as the provider
+    counts it; with `lower_bound` it is at least that large, so cutting the difference is not enough. `pattern` is the
+    id of the wording that matched (`status.413`, `no_words` when none did), with `+near_window` or `+far_from_window`
+    when our estimate decided. `message` is at most 500 characters, with secrets redacted. `part` is the part of the
+    request that was refused, when it is a single one.
     """
 
     kind: Kind
@@ -111,24 +118,24 @@ def classify(
     window: int | None = None,
     request: object = None,
 ) -> Failure:
-    """Says what kind of failure this is, and reads its figures. Pure; never raises.
+    """Classify a failure and read its figures. Pure; never raises.
 
-    `body` is an object, JSON text, bytes, plain text, an event of a stream, or anything else; `error` an exception of
-    any client, whose chain of causes is followed as long as nothing tells, or what else stands for one: read as a body.
-    A status that is no whole number counts as none. `estimate` is our count of the request and
-    `window` the model's window, both in tokens: they decide where the wording does not.
+    `body` is an object, JSON text, bytes, plain text, an event of a stream, or anything else. `error` is an exception
+    of any client, whose causes are followed until one is conclusive; any other object is read as a body. A status that
+    is no integer counts as none. `estimate` is our count of the request and `window` the model's window, both in
+    tokens: they decide when the wording does not.
 
-    `request` is what was refused: the JSON value, text or bytes of its whole body. Give it wherever a stranger wrote a
-    part of it: what stands in it is no evidence, so that nobody changes a window by quoting an error (an overflow
-    that has no other words is one only near the window). `believable` is the rule for a limit that is learned.
+    `request` is the JSON value, text or bytes of the refused body. Pass it whenever a stranger wrote a part of it: text
+    that it contains is no evidence, so that nobody changes a window by quoting an error. (An overflow without other
+    words then counts only near the window.) `believable` is the rule for learning a limit.
 
     Cost: O(size of the body), with at most 16,384 characters of text searched, and O(size of the request).
     """
-    known = _Known(status if isinstance(status, int) else None, _tokens(estimate), _tokens(window))
-    found = _classified(body, error, known, None)
+    facts = _Facts(status if isinstance(status, int) else None, _tokens(estimate), _tokens(window))
+    found = _classified(body, error, facts, None)
     if request is None or found.kind == "other" or found.status in _NO_SIZE:
         return found
-    own = _classified(body, error, known, request)
+    own = _classified(body, error, facts, request)
     if own.kind != "other" or found.kind not in _SIZE_KINDS:
         return replace(own, message=found.message)
     doubted = replace(found, kind="ambiguous", limit=None, limit_of=None, requested=None, input_tokens=None)
@@ -137,17 +144,17 @@ def classify(
 
 
 def believable(limit: int | None, taken_tokens: int | None) -> bool:
-    """Whether a limit may be true beyond the request that was refused with it.
+    """Whether a limit may hold beyond the request that was refused with it.
 
-    `taken_tokens` is the input that the same model took last, as the provider counted it. A limit far below it is
-    a misunderstanding, or another's text: fold this one request, and learn nothing. Both None where nothing is known.
+    `taken_tokens` is the last input that the same model accepted, as the provider counted it. A limit far below it is a
+    misreading, or somebody's text: fold this one request, and learn nothing. Either may be None when unknown.
     """
-    return limit is None or not taken_tokens or limit >= FAR_BELOW * taken_tokens
+    return limit is None or not taken_tokens or limit >= _FAR_BELOW * taken_tokens
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known beside the error: the status, our count of the request and the model's window, in tokens."""
+class _Facts:
+    """Facts from outside the error: the status, our count of the request, and the model's window in tokens."""
 
     status: int | None
     estimate: int | None
@@ -158,15 +165,15 @@ def _tokens(count: object) -> int | None:
     return int(count) if isinstance(count, int | float) and isfinite(count) else None
 
 
-def _classified(body: object, error: object, known: _Known, request: object) -> Failure:
+def _classified(body: object, error: object, facts: _Facts, request: object) -> Failure:
     result: Failure | None = None
     for evidence in _evidences(body, error, request):
-        found = _judge(evidence, known)
+        found = _judge(evidence, facts)
         if result is None or (result.kind in ("other", "ambiguous") and found.kind != "other"):
-            result = replace(found, status=found.status if found.status is not None else known.status)
+            result = replace(found, status=found.status if found.status is not None else facts.status)
         if result.kind not in ("other", "ambiguous"):
             break
-    return result or Failure("other", status=known.status)
+    return result or Failure("other", status=facts.status)
 
 
 def silent_truncation(
@@ -177,12 +184,12 @@ def silent_truncation(
     stop_reason: str | None,
     output_tokens: int | None,
 ) -> str | None:
-    """Says why a reply without an error is one to a cut request, as a sentence; None if nothing points to it.
+    """The sign, as a sentence, that the server cut the request of a reply without an error; None without one.
 
-    `reported_tokens` is the whole input the provider counted, cached tokens included; None or 0 means that it did not
-    say. The signs: the stop reason names the window; the input counted is above the window; it is below half of an
-    estimate of at least 2,000 tokens; the output ended for length, or the request filled the window, and nothing was
-    generated.
+    `reported_tokens` is the whole input as the provider counted it, cached tokens included; None or 0 when it reported
+    none. The signs: the stop reason names the window; the input counted exceeds the window; it is below half of an
+    estimate of at least 2,000 tokens; nothing was generated, and the output ended for length or the request filled the
+    window.
     """
     stop = (stop_reason or "").lower()
     if stop == "model_context_window_exceeded":
@@ -192,8 +199,8 @@ def silent_truncation(
             f"the provider counted {reported_tokens:,} input tokens, more than the window of {window:,}: "
             "it cuts without a word, or its window is larger than known"
         )
-    judged = estimate_tokens >= TRUNCATED_MIN_TOKENS
-    if reported_tokens and judged and reported_tokens < estimate_tokens * TRUNCATED_RATIO:
+    judged = estimate_tokens >= _TRUNCATED_MIN_TOKENS
+    if reported_tokens and judged and reported_tokens < estimate_tokens * _TRUNCATED_RATIO:
         return (
             f"the provider counted {reported_tokens:,} input tokens where about {estimate_tokens:,} were sent: "
             "the prompt was cut before the model read it"
@@ -206,7 +213,7 @@ def silent_truncation(
 
 
 def _evidences(body: object, error: object, request: object) -> Iterator[Evidence]:
-    """The body first, then each exception of the chain, outermost first: an inner one may be about something else."""
+    """The body first, then the exceptions of the chain, outermost first: an inner one may have another subject."""
     if body is not None or error is None:
         yield read_body(body, request)
     if error is not None and not isinstance(error, BaseException):
@@ -236,11 +243,11 @@ def _matches(row: Wording, evidence: Evidence, status: int | None) -> bool:
     return bool(evidence.text) and _compiled(row.pattern).search(evidence.text) is not None
 
 
-def _judge(evidence: Evidence, known: _Known) -> Failure:
-    given, estimate, window = known.status, known.estimate, known.window
-    # Inside a 200 stream, what counts is the status in the body; else the status of the response itself.
+def _judge(evidence: Evidence, facts: _Facts) -> Failure:
+    given, estimate, window = facts.status, facts.estimate, facts.window
+    # In a stream with status 200 the body has the status of the failure; otherwise the response has.
     status = given if given is not None and given >= 400 else evidence.status or given
-    kind, pattern, size = _kind_of(evidence, status, known)
+    kind, pattern, size = _kind_of(evidence, status, facts)
     failure = Failure(
         kind,
         message=_shown(evidence.message),
@@ -261,9 +268,12 @@ def _judge(evidence: Evidence, known: _Known) -> Failure:
     return failure
 
 
-def _kind_of(evidence: Evidence, status: int | None, known: _Known) -> tuple[Kind, str | None, Size | None]:
-    """The kind, what told it, and what a sentence says of sizes: fields first, then rows, then sentences."""
-    excluded = kinds_excluded(evidence)
+def _kind_of(evidence: Evidence, status: int | None, facts: _Facts) -> tuple[Kind, str | None, Size | None]:
+    """The kind, the id of the evidence, and the size that a sentence gives.
+
+    The order is fields of the error, rows of the table, sentences, status.
+    """
+    excluded = kinds_excluded(evidence)  # a refused parameter vetoes whatever the text quotes
     row = next((row for row in WORDINGS if row.kind not in excluded and _matches(row, evidence, status)), None)
     named = kind_of_codes(evidence)
     if row is not None and row.kind in _SIZE_KINDS and named is not None:
@@ -276,7 +286,7 @@ def _kind_of(evidence: Evidence, status: int | None, known: _Known) -> tuple[Kin
     told = size is not None and size.kind != "ambiguous" and (row is None or size.limit is not None)
     if size is not None and told and status not in _NO_SIZE:
         return size.kind, "sentence", size
-    if size is not None and status in _DENIED and _is_near(known.estimate, size.limit or known.window):
+    if size is not None and status in _DENIED and _is_near(facts.estimate, size.limit or facts.window):
         return "prompt_overflow", "sentence+near_window", size
     if row is not None:
         return row.kind, row.id, size
@@ -295,7 +305,7 @@ def _part(pattern: str | None, evidence: Evidence) -> RefusedPart | None:
 
 
 def _figures(evidence: Evidence, kind: Kind, size: Size | None) -> TokenFigures:
-    """The figures of the wording; where its patterns know none, those of the sentence that speaks of sizes."""
+    """The figures of the wording's patterns, completed by those of a sentence about sizes."""
     figures = size_figures(evidence.text, evidence.figures)
     if figures.limit is not None and figures.requested is not None:
         return figures
@@ -318,7 +328,8 @@ def _is_near(estimate: int | None, window: int | None) -> bool:
 
 
 def _with_rate(failure: Failure, evidence: Evidence, estimate: int | None) -> Failure:
-    """A request that is larger than the whole allowance never passes, however long it waits."""
+    """Add the figures of a rate; a request above the whole allowance is of another kind."""
+    # However long it waits, it never passes.
     figures = rate_figures(evidence.text)
     size = figures.requested if figures.requested is not None else estimate
     kind = failure.kind
@@ -328,7 +339,8 @@ def _with_rate(failure: Failure, evidence: Evidence, estimate: int | None) -> Fa
 
 
 def _with_sizes(failure: Failure, figures: TokenFigures, estimate: int | None, window: int | None) -> Failure:
-    """Where input and output are both given, the output is at fault if the input alone would fit."""
+    """Add the figures of an overflow, and decide between prompt and output when both are given."""
+    # The output is at fault if the input alone would fit.
     kind = failure.kind
     room = figures.limit if figures.limit_of == "window" else window
     given = figures.input_tokens
@@ -349,6 +361,7 @@ def _with_sizes(failure: Failure, figures: TokenFigures, estimate: int | None, w
 
 
 def _resolved(failure: Failure, estimate: int | None, window: int | None, size: Size | None = None) -> Failure:
+    """Decide an ambiguous failure by our estimate; without one it stays ambiguous."""
     limit = size.limit if size is not None else None
     if _is_near(estimate, limit or window):
         told = replace(failure, limit=limit, limit_of="window") if limit else failure
@@ -361,6 +374,6 @@ def _resolved(failure: Failure, estimate: int | None, window: int | None, size: 
 
 
 def _shown(message: str) -> str:
-    """Without secrets first, then short: a secret that is cut in two is one no longer recognised."""
-    text = redact(message[: 8 * MESSAGE_CHARS])
-    return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…"
+    """The message, redacted and then cut: a secret cut in two would no longer be recognised."""
+    text = redact(message[: 8 * _MESSAGE_CHARS])
+    return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"

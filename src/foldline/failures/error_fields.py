@@ -1,7 +1,7 @@
-"""What an error says it is about, by its codes and by the parameter that it names: the fields before the words.
+"""The subject of an error by its codes and the parameter that it names, which precede its text.
 
-A refusal of `reasoning_effort` is no overflow, whatever its text quotes. Rows of the table for sizes are asked only
-where no field of the error names something else.
+A refusal of `reasoning_effort` is no overflow, whatever its text quotes. Wordings of sizes apply only when no field of
+the error names another subject.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OVERFLOW_CODES: Final = (
 _MONEY: Final = r"\w{0,40}(?:quota|billing|credit|balance|payment)\w{0,40}"
 _AUTH: Final = r"\w{0,40}(?:auth(?!or)|permission|forbidden|api_?key|access_?denied)\w{0,40}"
 
-# The last named step of a path: what of a request has a size, and what else a message is made of.
+# Last steps of paths to a parameter: those of the output cap, and those of parts of a request that have a size.
 _OUTPUT_PLACES: Final = frozenset(
     "max_tokens max_completion_tokens max_output_tokens max_new_tokens maxoutputtokens maxtokens maxtokenstosample "
     "max_tokens_to_sample n_predict num_predict max_gen_len max_length".split()
@@ -51,7 +51,7 @@ _SIZED_PLACES: Final = frozenset(
 
 
 def kinds_excluded(evidence: Evidence) -> frozenset[Kind]:
-    """Kinds that the error cannot be, by what its fields say. O(codes and parameters)."""
+    """The kinds that the fields of an error rule out. O(codes and parameters)."""
     codes, places = evidence.codes, [_last(place) for place in evidence.places]
     if any(re.fullmatch(_OVERFLOW_CODES, code) for code in codes):
         return frozenset()
@@ -64,12 +64,12 @@ def kinds_excluded(evidence: Evidence) -> frozenset[Kind]:
 
 
 def is_of_output(evidence: Evidence) -> bool:
-    """Whether the parameter that is refused is the cap of the output."""
+    """Whether the refused parameter is the output cap."""
     return any(_last(place) in _OUTPUT_PLACES for place in evidence.places)
 
 
 def kind_of_codes(evidence: Evidence) -> Kind | None:
-    """What a code says that no row of the table knows: its name alone tells of money or of a key."""
+    """The kind of a code that the table lacks, when its name speaks of money or of a key."""
     for code in evidence.codes:
         if re.fullmatch(_MONEY, code):
             return "quota"

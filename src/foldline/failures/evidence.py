@@ -1,8 +1,8 @@
-"""What a failed request says about itself, taken out of whatever shape it came in.
+"""The evidence in a failed response or exception: status, codes, texts and figures, from any shape.
 
 A body may be an object, JSON text, bytes, an event stream, a page of HTML, another provider's body as a string inside
-it, or junk; an exception may carry any of these. Only the fields that speak about an error are read: a body may echo
-the request, and a user's text that says "context length exceeded" is no failure (see `foldline.failures.echoes`).
+it, or junk; an exception may carry any of these. Only fields about the error are read: a body may echo the request, and
+a user's text that says "context length exceeded" is no failure (see `foldline.failures.echoes`).
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ from foldline.failures.echoes import stands_in, strip_echoes, strip_values, with
 __all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
 
 PARSED_CHARS = 1_048_576
-"""Longer text is not parsed as JSON, only searched. The largest bodies seen echo a request of about this size."""
+"""Longer text is searched but not parsed as JSON. The largest bodies seen echo a request of about this size."""
 
 SEARCHED_CHARS = 16_384
-"""Of a longer text, three quarters are searched from its start and one from its end: a wording stands at the start, or
-behind an echo of the request. It bounds the time of a classification."""
+"""A longer text is searched in its start (three quarters of this) and its end (one quarter).
 
-_MAX_DEPTH = 8  # gateways nest: client, gateway, provider, JSON in a string at each step
-_MAX_VALUES = 400  # values looked at in one body
+A wording is at the start, or after an echo of the request. The limit bounds the time of a classification.
+"""
+
+_MAX_DEPTH = 8  # gateways nest client, gateway and provider, with JSON in a string at each step
+_MAX_VALUES = 400  # values visited in one body
 _MAX_ITEMS = 20  # items of one list
 _MAX_TEXTS = 40
 
-# Names of fields whose text speaks about the error, whatever a gateway puts before them (`external_model_error`).
+# Fields whose text is about the error; a gateway may put a prefix before the name (`external_model_error`).
 _TEXT_KEY = (
     r"(?:message|msg|error|errors|detail|details|reason|desc|description|title|cause|raw|body|fault|faultstring)$"
 )
-# Names of fields that repeat what was sent, or hold a reply. Nothing in them is about the error.
+# Fields that repeat the request or hold a reply. Nothing in them is about the error.
 _ECHO_KEYS = frozenset(
     "input inputs inputvalue value values received ctx messages contents content prompt request requestbody tools "
     "functions parameters params arguments choices output candidates query headers usermessage lastmessage "
     "lastusermessage inputmessage systemmessage assistantmessage text delta".split()
 )
-_HINT_KEYS = frozenset(("quotaid", "quotametric", "param"))  # searched, but not shown
-_PLACE_KEYS = frozenset(("param", "field", "parameter", "loc", "path", "fieldpath"))  # what of the request it is about
+_HINT_KEYS = frozenset(("quotaid", "quotametric", "param"))  # searched but not shown
+# The parameter that the error is about.
+_PLACE_KEYS = frozenset(("param", "field", "parameter", "loc", "path", "fieldpath"))
 _STATUS_KEYS = frozenset(("code", "status", "statuscode", "httpstatus", "httpstatuscode", "httpcode"))
 _CODE_RANKS = {
     "code": 0, "errorcode": 0, "errcode": 0, "statuscode": 0, "type": 1, "errortype": 1, "status": 2, "reason": 3
 }  # fmt: skip
-_FIGURES = frozenset(("n_prompt_tokens", "n_ctx", "n_tokens"))  # llama-server: integers beside the message
+_FIGURES = frozenset(("n_prompt_tokens", "n_ctx", "n_tokens"))  # of llama-server: integers next to the message
 _STRUCTURAL = frozenset(("error", "errors", "response.failed", "response.error", "none", "null"))  # types, not codes
 
-# Patterns are compiled when they are first needed: importing this package is not the time to do it.
+# Compiled on first use: `import foldline` loads this module.
 _STATUS_IN_TEXT = r"(?i)(?:\berror code|\bstatus(?: code)?|\bhttp(?:/[\d.]{1,3})?)[:=]? ?([1-5]\d\d)\b|^([45]\d\d)\b"
 _CODE_IN_TEXT = r"""(?i)['"](?:code|type|status|__type)['"] ?: ?['"]?([\w.\-]{1,64})"""
 _CODE_OF_PYDANTIC = r"\[type=([a-z_]{1,64})\b"
@@ -56,8 +59,8 @@ _PLACE_IN_TEXT = r"""(?i)['"](?:param|field)['"] ?: ?['"]([\w.\-\[\]]{1,200})['"
 _PYTHON = r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|\bTrue\b|\bFalse\b|\bNone\b|[()]|,(?=\s{0,9}[)\]}])"""
 _FIGURE_IN_TEXT = r"""['"](n_prompt_tokens|n_ctx|n_tokens)['"] ?: ?(\d{1,12})\b"""
 
-# Whatever an attribute of a stranger's object may do when it is read (httpx: the body of a stream that was not read
-# is a RuntimeError). Not to be able to read a part of a failure is no failure of its own.
+# Reading an attribute of an unknown object may raise any of these (httpx: RuntimeError for the body of an unread
+# stream). An unreadable part of a failure must not become a failure of its own.
 _UNREADABLE = (
     ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -68,10 +71,10 @@ _URL = r"https?://\S{1,300}"  # a link to a page about rate limits says nothing 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was found: the HTTP status, codes and class names in lower case, texts, and figures that had a field.
+    """The evidence: HTTP status, codes and class names in lower case, texts, and figures from fields.
 
-    `code` is the most telling code as written. `places` are the parameters that it names, as dotted paths in lower
-    case. `text` is what is searched, without what only repeats the request, white space made single spaces.
+    `code` is the most specific code as written. `places` are the named parameters as dotted paths in lower case. `text`
+    is the text to search, without echoes of the request, with single spaces as white space.
     """
 
     status: int | None = None
@@ -85,9 +88,9 @@ class Evidence:
 
 
 def read_body(body: object, request: object = None) -> Evidence:
-    """Reads a body of any type; what stands in `request` too is no evidence. Never raises.
+    """Read a body of any type; text that `request` contains too is no evidence. Never raises.
 
-    O(size of both), the body's bounded as the constants say.
+    O(size of both), with the body bounded by the constants above.
     """
     reader = _Collector(request)
     if isinstance(body, BaseException):
@@ -98,7 +101,7 @@ def read_body(body: object, request: object = None) -> Evidence:
 
 
 def read_error(error: BaseException, request: object = None) -> Evidence:
-    """Reads one exception: its status, codes, body, response and, if these say nothing, its message. Never raises."""
+    """Read one exception: its status, codes, body, response and, without text in these, its message. Never raises."""
     reader = _Collector(request)
     reader.error(error)
     return reader.evidence()
@@ -112,9 +115,9 @@ def _clip(text: str) -> str:
 
 
 def _parsed(text: str) -> object:
-    """The JSON value that the text is, or that begins at its first brace; None if there is none.
+    """The JSON value that a text is, or that begins at its first brace; None without one.
 
-    What Python prints of one is read too: that is how its clients and servers put one error into another.
+    Python's `repr` of one is read too: its clients and servers embed one error in another that way.
     """
     start = text.find("{") if text[:1] not in "{[" else 0
     if start < 0 or len(text) > PARSED_CHARS:
@@ -122,7 +125,7 @@ def _parsed(text: str) -> object:
     decoder = json.JSONDecoder()
     try:
         return decoder.raw_decode(text, start)[0]
-    except (ValueError, RecursionError):  # not JSON, or nested beyond what Python can read
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply for Python
         if "'" not in text:
             return None
     try:
@@ -147,7 +150,7 @@ def _attribute(thing: object, name: str) -> object:
 
 
 class _Collector:
-    """Collects evidence; every method takes anything."""
+    """Collects evidence. Every method accepts any value."""
 
     def __init__(self, request: object = None) -> None:
         self._request = request
@@ -173,7 +176,7 @@ class _Collector:
         for name, digits in re.findall(_FIGURE_IN_TEXT, text):
             self._figures.setdefault(name, int(digits))
         self._places += re.findall(_PLACE_IN_TEXT, text)
-        if re.fullmatch(r"[\w.\-]{4,64}", text.strip()):  # a code alone is all that some servers say
+        if re.fullmatch(r"[\w.\-]{4,64}", text.strip()):  # some servers send a code and nothing else
             self._codes.append((4, text.strip()))
         text = re.sub(_URL, "", text).strip()
         if not self._statuses and (found := re.search(_STATUS_IN_TEXT, text)):
@@ -183,7 +186,7 @@ class _Collector:
             self._codes = [each for each in self._codes if each[1].lower() not in echoed]
         code = min(self._codes, key=lambda entry: entry[0], default=(9, ""))
         return Evidence(
-            # Inside a 200 stream the status of the failure is the one in the body.
+            # In a stream with status 200 the body has the status of the failure.
             status=next((status for status in self._statuses if status >= 400), None)
             or next(iter(self._statuses), None),
             code=code[1] if code[0] < 4 else None,
@@ -196,9 +199,9 @@ class _Collector:
         )
 
     def _own(self, text: str) -> str:
-        """The server's own words: without the values that it quotes and what it repeats of the request."""
+        """The server's own words, without quoted values and echoes of the request."""
         text = strip_values(text)
-        # What the request tells for sure comes first: half of an echo is no longer known as one.
+        # Echoes are removed first: what remains of one after another cut is no longer recognised.
         return without_shown_value(text if self._request is None else strip_echoes(text, self._request))
 
     def value(self, value: object, depth: int) -> None:
@@ -248,7 +251,7 @@ class _Collector:
         return not isinstance(value, str) or re.search(_TEXT_KEY, key) is not None or _parsed(value.strip()) is not None
 
     def place(self, value: object) -> None:
-        """A parameter, as a path with dots: "messages[3].role", or ("body", "messages", 3, "role") in FastAPI."""
+        """Note a parameter as a dotted path: "messages[3].role", or ("body", "messages", 3, "role") in FastAPI."""
         if isinstance(value, str) and " " not in value.strip():
             self._places.append(value.strip()[:200])
         elif isinstance(value, list | tuple) and all(isinstance(step, str | int) for step in value):
@@ -256,10 +259,11 @@ class _Collector:
             self._places.append(".".join(steps[1:] if steps[:1] == ["body"] and len(steps) > 1 else steps))
 
     def label(self, key: str, value: object) -> None:
-        """A status or a code, by the name of its field."""
+        """Note a status or a code, by the name of its field."""
         if isinstance(value, bool) or not isinstance(value, int | str):
             return
-        if isinstance(value, int) and abs(value) >= 10**9:  # neither a status nor a code, and str() of it may fail
+        # Neither a status nor a code, and str() of a huge one may raise.
+        if isinstance(value, int) and abs(value) >= 10**9:
             return
         digits = value.strip()[:64] if isinstance(value, str) else str(int(value))
         if not digits:
@@ -268,18 +272,18 @@ class _Collector:
             self._statuses.append(int(digits))
         elif key in _CODE_RANKS and digits.lower() not in _STRUCTURAL and " " not in digits:
             self._codes.append((_CODE_RANKS[key], digits))
-            if (last := re.split(r"[.#/]", digits)[-1]) not in ("", digits):  # AWS and Alibaba put names before it
+            if (last := re.split(r"[.#/]", digits)[-1]) not in ("", digits):  # AWS and Alibaba prefix it with names
                 self._codes.append((4, last))
 
     def text(self, text: str, depth: int) -> None:
         text = text.strip()
         if text.startswith(("data:", "event:", "id:", "retry:", ": ")):
-            # A recorded event stream: what its events say, not what they carry.
+            # A recorded event stream: the data of its events.
             for line in text[:PARSED_CHARS].splitlines():
                 if line.startswith("data:"):
                     self.value(_parsed(line[5:].strip()), depth + 1)
             return
-        if text.startswith("<"):  # a page of a gateway
+        if text.startswith("<"):  # an HTML page of a gateway
             text = re.sub(r"<[^<>]{1,500}>", " ", unescape(_clip(text))).strip()
         if (depth or text[:1] not in ("{", "[")) and self._is_echo(text):
             text = text[: text.find("{")]
@@ -295,7 +299,7 @@ class _Collector:
             self._texts.append(" ".join(_clip(text).split()))
 
     def _is_echo(self, text: str) -> bool:
-        """Whether an object in a text is a value that the server quotes, or stands in the request."""
+        """Whether the object in a text is a value that the server quotes, or a part of the request."""
         start = text.find("{")
         if start < 0:
             return False
@@ -321,7 +325,7 @@ class _Collector:
                 return
 
     def thing(self, thing: object, depth: int) -> None:
-        """An exception, a response or an error object of some client: by the attributes that clients use."""
+        """Read an exception, response or error object by the attributes that clients use."""
         for name in ("status_code", "status", "http_status", "code", "type", "statusCode"):
             self.label(name.lower().replace("_", ""), _attribute(thing, name))
         headers = _attribute(thing, "headers")
@@ -338,7 +342,7 @@ class _Collector:
             self.text(message, depth + 1)
 
     def headers(self, headers: Mapping[str, object]) -> None:
-        """Retry-After in seconds or, as some send it, in milliseconds; as a date it needs a clock and is left alone."""
+        """Read Retry-After in seconds or milliseconds. A date is ignored: it would need a clock."""
         for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0), ("Retry-After", 1.0)):
             value = str(headers.get(name, ""))
             if self._retry_after_seconds is None and re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", value):

@@ -1,4 +1,4 @@
-"""The figures in a failure's wording: limit, request, its input and output parts, and how long to wait."""
+"""The figures in the text of a failure: limit, size of the request, its input and output, and the time to wait."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["LimitOf", "TokenFigures", "number_of", "rate_figures", "retry_after_
 
 LimitOf = Literal["window", "output", "rate"]
 
-_MAX_TOKENS = 10**12  # above it, a number is not a count of tokens
+_MAX_TOKENS = 10**12  # a larger number is no count of tokens
 
-# 9001, 1,234,567, 1.234.567, 1_234, 1 234, 1'234, 128K, 1.5M. At most twelve digits more in groups of three, so that no
-# text is slow.
+# 9001, 1,234,567, 1.234.567, 1_234, 1 234, 1'234, 128K, 1.5M. At most four more groups of three digits, so that no text
+# makes the search slow.
 _NUMBER = (
     r"(?<![\d.])(?P<{}>(?:\d{{1,3}}(?:[,._ '’]\d{{3}}){{1,4}}(?!\d)|\d{{1,12}}(?!\d))"
     r"(?:(?:\.\d{{1,2}})?\s?[km]i?(?![a-z0-9]))?)"
@@ -23,7 +23,7 @@ _NUMBER = (
 _UNITS = {"k": 1_000, "ki": 1_024, "m": 1_000_000, "mi": 1_048_576, "万": 10_000}
 _NAMES = ("limit", "below", "requested", "input", "output", "more")
 
-# In the order of trust: the first pattern that gives a figure keeps it. «» marks a number, ≥ an optional "at least".
+# In order of trust: the first pattern that gives a figure decides it. «» marks a number, ≥ an optional "at least".
 _SIZES: tuple[tuple[LimitOf, str], ...] = (
     ("output", r"max_(?:completion_|output_)?tokens: «output» > «limit»"),
     ("output", r"too large: «output»\..{0,60}?at most «limit» (?:completion|output) tokens"),
@@ -104,7 +104,7 @@ _WAIT = (
 
 @dataclass(frozen=True, slots=True)
 class TokenFigures:
-    """Tokens as far as the wording gives them; `lower_bound` says that the request is "at least" that large."""
+    """Token counts, None when the text lacks them. With `lower_bound` the request is "at least" that large."""
 
     limit: int | None = None
     limit_of: LimitOf | None = None
@@ -122,7 +122,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def number_of(digits: str, unit: str | None) -> int:
-    """The number that digits in groups, or with a decimal point before a unit ("k", "Mi", "万"), stand for."""
+    """The number written as digits, in groups or with a decimal point before a unit ("k", "Mi", "万")."""
     if unit is None:
         grouped = re.fullmatch(r"\d{1,3}(?:\D\d{3})+", digits) is not None
         return int(re.sub(r"\D", "", digits)) if grouped or digits.isdecimal() else int(float(digits))
@@ -138,7 +138,7 @@ def _tokens(number: str) -> int | None:
 
 
 def _found(text: str, pattern: str) -> dict[str, int | None]:
-    """The figures one pattern gives; `least` is 1 when the wording says "at least"."""
+    """The figures that one pattern finds; `least` is 1 when the text says "at least"."""
     match = _compiled(pattern).search(text)
     if match is None:
         return {}
@@ -147,7 +147,7 @@ def _found(text: str, pattern: str) -> dict[str, int | None]:
 
 
 def size_figures(text: str, fields: Mapping[str, int]) -> TokenFigures:
-    """Reads the figures of an overflow. `fields` are numbers that came beside the message (n_ctx, n_prompt_tokens)."""
+    """The figures of an overflow. `fields` are numbers next to the message (n_ctx, n_prompt_tokens). O(size)."""
     beside = {at: value for at, value in fields.items() if 0 < value < _MAX_TOKENS}
     known: dict[str, int | None] = {
         "limit": beside.get("n_ctx"),
@@ -167,7 +167,7 @@ def size_figures(text: str, fields: Mapping[str, int]) -> TokenFigures:
             if known.get(name) is None:
                 known[name] = value
     given, output = known.get("input"), known.get("output")
-    # A cap on the output says nothing about the request as a whole.
+    # A cap on the output tells nothing about the size of the request.
     requested = known.get("requested") if limit_of != "output" else None
     if requested is None and given is not None:
         requested = given + (output or 0)
@@ -175,7 +175,7 @@ def size_figures(text: str, fields: Mapping[str, int]) -> TokenFigures:
 
 
 def rate_figures(text: str) -> TokenFigures:
-    """Reads "Limit 30000, Requested 45000" where tokens are what is counted; a limit on requests is none on tokens."""
+    """The figures of a token rate ("Limit 30000, Requested 45000"); none for a limit on the number of requests."""
     if not re.search(_COUNTS_TOKENS, text, re.IGNORECASE):
         return TokenFigures()
     known: dict[str, int | None] = {}
@@ -191,7 +191,7 @@ def _unit_seconds(unit: str) -> float:
 
 
 def retry_after_seconds(text: str) -> float | None:
-    """Reads "try again in 1m30.5s", "retry after 30 seconds", "retryDelay: 34s"; None where nothing is said."""
+    """The wait in "try again in 1m30.5s", "retry after 30 seconds", "retryDelay: 34s"; None without one."""
     match = re.search(_WAIT, text, re.IGNORECASE)
     if match is None:
         return None

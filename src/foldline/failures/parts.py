@@ -1,7 +1,7 @@
-"""Which part of a request an error is about: of what kind, where it stands, why it is refused, how many are taken.
+"""The part of a request that an error refuses: its kind, its place, the reason, and the maximum of its kind.
 
-A refusal of one part is met by leaving that part out, so it matters which: an index or an id that the message names
-comes first, the kind of part second.
+Such a request passes once the part is left out, so its place matters: an index or id in the message comes first, the
+kind of part second.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ PartKind = Literal[
     "pairs",
     "history",
 ]
-"""What is refused. `result_media` is anything but text in a tool result, `item` one with an id, `pairs` calls without
-results or results without calls, `history` what no other word fits."""
+"""Kinds of parts. `result_media` is anything but text in a tool result, `item` one with an id, `pairs` calls without
+results or results without calls, `history` any other fault of the messages."""
 
 Why = Literal["", "unreadable", "protected", "pages", "size", "count", "unsupported", "signature"]
 
@@ -40,8 +40,8 @@ Why = Literal["", "unreadable", "protected", "pages", "size", "count", "unsuppor
 class RefusedPart:
     """A part that a provider refused.
 
-    `place` are the indices that the error names: of the message (or item) in the request, of the block in it, of the
-    block in that. `item_id` is the id it names. `most` is how many of the kind are taken, where it says so.
+    `place` are the indices in the error: of the message (or item), of the block in it, of the block in that. `item_id`
+    is the id in the error. `most` is the number of such parts that the error allows.
     """
 
     kind: PartKind
@@ -78,7 +78,7 @@ _WHY: Final[tuple[tuple[Why, str], ...]] = (
 
 
 def read_part(kind: PartKind, text: str, places: tuple[str, ...]) -> RefusedPart:
-    """The part of a kind that the words and the parameters of an error name. O(size of the text)."""
+    """The part of a kind, read from the text and the parameters of an error. O(size of the text)."""
     place = next((found for said in (*places, text) if (found := _place(said))), ())
     item = re.search(_ITEM_ID, text)
     why: Why = next((why for why, pattern in _WHY if re.search(pattern, text, re.IGNORECASE)), "")

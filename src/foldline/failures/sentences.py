@@ -1,8 +1,8 @@
-"""Overflows that no row of the table words: a size, a limit and an excess in one sentence, whoever wrote it.
+"""Overflows in words that the table lacks: a size, a limit and an excess in one sentence.
 
-A row is exact and comes first. What is left is judged by what a sentence is made of: it speaks of the context, the
-prompt or of tokens, and says that something is more than it may be. Sentences about other limits (files, images,
-rates, names) say the same of other things; one such word in it, and nothing is concluded.
+The table is exact and comes first. Other texts are judged by the parts of a sentence: it mentions the context, the
+prompt or tokens, and says that something exceeds its maximum. Sentences about other limits (files, images, rates,
+names) have the same form, so a single word about those rules a sentence out.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from foldline.failures.figures import number_of
 __all__ = ["Size", "cap_in", "overflow_in"]
 
 LEAST_TOKENS = 256
-"""A smaller number is none of a window, but a version, a count of items or of seconds."""
+"""Smaller numbers are versions, or counts of items or seconds, not sizes of a window."""
 
 MOST_TOKENS = 10**9
 
-_SENTENCES = 60  # of one text
-_NEAR = 3  # sentences that speak of one thing: "… has N tokens. However, the limit is M."
+_SENTENCES = 60  # read in one text
+_NEAR = 3  # sentences read together: "… has N tokens. However, the limit is M."
 
-# What the size is of. `context` alone is a word of many trades (a deadline, a manager), so it takes one beside it.
+# The subject of the size. `context` alone has other meanings (a deadline, a manager), so it needs a second word.
 _INPUT = (
     r"\b(?:prompts?|input|inputs|messages?|conversation|history|chat|request|requested|sequence|text|payload|"
     r"instructions|you (?:passed|sent|requested|provided))\b|\bentrada|\bsolicitud|\beingabe|\bentrée|"
@@ -50,7 +50,7 @@ _OUTPUT = (
     r"length)|\b(?:completion|output) (?:length|limit|budget)\b"
 )
 
-# That it is more than it may be. "Must be greater than" asks for more, and is none.
+# An excess. "Must be greater than" demands more, and is none.
 _EXCESS = (
     r"\bexceed\w*|\boverflow\w*|\boverrun|\bsurpass\w*|\bover (?:the |its |your |by )|\bbeyond\b|\babove the\b|"
     r"\btoo (?:long|large|big|many)\b|(?<!be )\b(?:longer|larger|greater|bigger|more) than\b|"
@@ -60,7 +60,7 @@ _EXCESS = (
     r"\bzu (?:lang|groß)|\btrop long|\bmuito long|\bдлинн\w*|\bпревыш\w*|초과|超[过過出限长長]|过长|過長|超えて|"
     r"長すぎ"
 )
-# Where the limit stands. With a size beside it that is larger, that is an excess too.
+# Words before a limit. A larger size next to it is an excess too.
 _LIMIT = (
     r"\bonly\b|\bat most\b|\bup to\b|\bno more than\b|\bmax(?:imum)?\b|\blimit\w*\b|\bcapped\b|\bsupports?\b|"
     r"\ballow\w*|\bmust be (?:<=?|less|at most|below|under|no more|shorter|smaller)|\bmust have less|"
@@ -69,7 +69,7 @@ _LIMIT = (
     r"prompt)_?\w{0,20}|\berlaubt|\bmaxim\w{1,4}\b|\bмаксим\w*|最大|上限|限制|不能|只|仅"
 )
 
-# Other things that have limits. One of them, and the sentence is not about the window.
+# Other things with limits: with one of them the sentence is not about the window.
 _OTHER = (
     r"\b(?:requests?|calls?|messages?|queries|tokens?|images?|jobs?) (?:per|/|a|each) ?(?:min|sec|hour|day|week|"
     r"month)|\bper (?:minute|second|hour|day|week|month|user|key|organi[sz]ation)\b|\brate\b|\bquota\b|"
@@ -110,7 +110,7 @@ _STATED_AFTER = r"^[^.\d>()]{0,12}(?:\bmax(?:imum)?\b|\blimit\b|\ballowed\b|\bav
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a text says of sizes: of which kind it is, and the numbers of the limit and of the request, in tokens."""
+    """The overflow in a text: its kind, and limit and size of the request in tokens."""
 
     kind: Literal["prompt_overflow", "output_overflow", "ambiguous"]
     limit: int | None = None
@@ -127,7 +127,7 @@ def _has(pattern: str, text: str) -> bool:
 
 
 def overflow_in(text: str) -> Size | None:
-    """Reads a text that no row knows; None where nothing in it is about the size of a request. O(size)."""
+    """The overflow in a text that no wording matches; None when it is not about the size of a request. O(size)."""
     sentences = [part for part in _compiled(_SENTENCE_END).split(text) if part.strip()][:_SENTENCES]
     found: Size | None = None
     for passage in _passages(sentences):
@@ -138,13 +138,13 @@ def overflow_in(text: str) -> Size | None:
 
 
 def cap_in(text: str) -> Size | None:
-    """The most that a parameter may be, where the error names it as the cap of the output. O(size)."""
+    """The maximum of a parameter that the error names as the output cap; None without one. O(size)."""
     found = _compiled(_MOST).search(text)
     return Size("output_overflow", int(found["most"])) if found is not None else None
 
 
 def _passages(sentences: list[str]) -> Iterator[str]:
-    """Each sentence, then two and three that follow each other. One about another limit joins none."""
+    """Each sentence, then each two and three in a row, without sentences about other limits."""
     about = ["" if _has(_OTHER, sentence) else sentence for sentence in sentences]
     for count in range(1, _NEAR + 1):
         for at in range(len(about) - count + 1):
@@ -182,7 +182,7 @@ def _read(passage: str) -> Size | None:
 
 
 def _numbers(passage: str) -> tuple[int | None, int | None]:
-    """The limit and the size, where they can be told apart: by the words around, or as the smaller and the larger."""
+    """The limit and the size, if they can be distinguished by the words around them or as smaller and larger."""
     sizes: list[int] = []
     limits: list[int] = []
     for found in _compiled(_DIGITS).finditer(passage):

@@ -94,7 +94,7 @@ class Meter:
     """Usual bounds of the ratio: every estimate measured was within a quarter."""
     LOWEST: ClassVar[float] = 0.5
     HIGHEST: ClassVar[float] = 2.0
-    """Bounds beyond which no tokenizer is believed. Below, a prompt was cut (`failures.TRUNCATED_RATIO`)."""
+    """Bounds beyond which no tokenizer is believed. Below, a prompt was cut (`failures.classification`)."""
     UNSCALED: ClassVar[tuple[float, float]] = (0.5, 4.0)
     """Bounds for a count of four characters to a token: blanks of code make half as many, Chinese has one to each."""
     OVERHEAD_TOKENS: ClassVar[int] = 1_000
