@@ -1,4 +1,4 @@
-"""What is told of one session: its requests, its folds, what they hide and how to read it, what it cost."""
+"""The account of one session: its requests, its folds and what they hide, its bill; and that of a replay."""
 
 from __future__ import annotations
 
@@ -21,33 +21,28 @@ __all__ = [
     "HiddenMessage",
     "ReportedFold",
     "account_of_replay",
+    "author",
     "first_line",
     "hidden_by",
     "refused_from",
     "title_of",
-    "whose",
 ]
 
 AGAIN: Final = "folded again"
 BACK: Final = "taken back"
 
 _LINE_CHARS: Final = 160
-_LOOKED_AT_CHARS: Final = 4_000
-"""A first line is looked for in so much of a message: results may have megabytes."""
-
-_SAFE_CHARS: Final = 400
-"""What of a line is looked through for secrets before it is cut: a secret that was cut would not be known as one."""
-
+_SEARCHED_CHARS: Final = 4_000  # of a message, for its first line: results may have megabytes
+_REDACTED_CHARS: Final = 400  # of a line, before it is cut: a secret cut in two would not be recognised
 _LISTED_FOLDS: Final = 60
-_LISTED_MESSAGES: Final = 12
-"""Messages listed under one fold, and folds listed at most; the counts are of all."""
+_LISTED_MESSAGES: Final = 12  # under one fold; counts cover all of them
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedFold:
-    """A fold, and the request (from 1) that it came before; None when none followed.
+    """A fold and the request that followed it, counted from 1; None when none followed.
 
-    `since` says what became of it: "" while it stands for its messages, "folded again", "taken back".
+    `since` is its later fate: "" while it is in effect, "folded again", "taken back".
     """
 
     mark: Mark
@@ -57,7 +52,7 @@ class ReportedFold:
 
 @dataclass(frozen=True, slots=True)
 class HiddenMessage:
-    """A message that the model is no longer shown as it came: its number, author, size and first line, cut."""
+    """A message that the model no longer sees in full: its number, author, size and first line, cut."""
 
     seq: int
     who: str
@@ -67,10 +62,10 @@ class HiddenMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hidden:
-    """The messages under one fold in effect. `messages` are the first of them, `count` and `tokens` of all.
+    """The messages under one fold in effect: `messages` are the first of them, `count` and `tokens` cover all.
 
-    `read` is how a person reads them: a command, or words. `archive` is the key of the original in the archive of the
-    session, "" when it is not there. `shortened`: the message is shown, in a shorter form.
+    `read` tells a person how to read them: a command, or words. `archive` is the key of the original in the session's
+    archive, "" without one. `shortened` means that the message is shown in a shorter form.
     """
 
     mark: Mark
@@ -84,13 +79,12 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """One session as it is told.
+    """The report on one session.
 
-    `sent` has its requests as if they were a replay: what was sent, and in `recorded_tokens` what no management would
-    have sent. `origin`: the sizes were reported by the provider, counted by us, or are those of a replay.
-    `refused_from` is the first request (from 1) that would not have fitted the window without management. `updated` is
-    ISO 8601, "" where it is not known; `read_one` is the command that shows message N; `more` are further sentences on
-    the figures.
+    `sent` holds its requests in the form of a replay: what was sent, and in `recorded_tokens` what no management would
+    have sent. `origin` is the source of the sizes: reported by the provider, counted by us, or replayed. `refused_from`
+    is the first request, counted from 1, that would have exceeded the window without management. `updated` is ISO 8601,
+    "" when unknown; `read_one` is the command that shows message N; `more` are further sentences about the figures.
     """
 
     name: str
@@ -109,38 +103,38 @@ class Account:
 
     @property
     def hidden_messages(self) -> int:
-        """Messages that are no longer shown."""
+        """The number of messages that are not shown."""
         return sum(one.count for one in self.hidden if not one.shortened)
 
     @property
     def shortened_messages(self) -> int:
-        """Messages that are shown in a shorter form."""
+        """The number of messages shown in a shorter form."""
         return sum(one.count for one in self.hidden if one.shortened)
 
     @property
     def hidden_tokens(self) -> int:
-        """The size of both as they came."""
+        """The original size of both."""
         return sum(one.tokens for one in self.hidden)
 
 
-def whose(message: Message) -> str:
-    """Whose words they are: user, assistant, tool; a kind of ours where they are nobody's."""
+def author(message: Message) -> str:
+    """The author of a message: user, assistant or tool, or the kind of a message that Foldline made."""
     return "tool" if message.results else message.kind or message.role
 
 
 def first_line(message: Message) -> str:
-    """The first line of a message that says something, at most 160 characters, without secrets of known shapes."""
-    text = (full_text(message) or "")[:_LOOKED_AT_CHARS]
+    """The first non-empty line of a message, at most 160 characters, with known secrets redacted."""
+    text = (full_text(message) or "")[:_SEARCHED_CHARS]
     line = next((stripped for each in text.splitlines() if (stripped := each.strip())), "")
     if not line:
         return "(image)" if any(isinstance(part, Image) for part in message.parts) else "(no text)"
-    line = redact(line[:_SAFE_CHARS])
+    line = redact(line[:_REDACTED_CHARS])
     return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
 
 
 def title_of(messages: Iterable[Message]) -> str:
-    """The first line that the user said; "" where there is none."""
-    said = (one for one in messages if whose(one) == "user" and one.agent_visible and one.text.strip())
+    """The first line of the user; "" without one."""
+    said = (one for one in messages if author(one) == "user" and one.agent_visible and one.text.strip())
     return next((first_line(one) for one in said), "")
 
 
@@ -153,11 +147,12 @@ def hidden_by(
     *,
     listing: bool = True,
 ) -> list[Hidden]:
-    """What the folds in effect hide, in the order of the messages. Each fold: its mark, whether it shortens, its key.
+    """The messages that folds hide, in order. Each fold is its mark, whether it shortens, and its archive key.
 
-    `seqs` are the messages of the session; the newest fold over one is what stands for it. `read(start, stop)` says how
-    to read some. Without `listing` they are only counted. O(messages + what the folds cover).
+    `seqs` are the messages of the session. `read(start, stop)` tells how to read a range. Without `listing` messages
+    are only counted. O(messages + messages under folds).
     """
+    # Later folds cover earlier ones, so the newest fold over a message is the one that shows it.
     cover: dict[int, int] = {}
     given = list(folds)
     for number, (mark, _, _) in enumerate(given):
@@ -170,7 +165,7 @@ def hidden_by(
     for number, covered in sorted(under.items(), key=lambda item: item[1][0]):
         mark, shortened, key = given[number]
         listed = covered[:_LISTED_MESSAGES] if listing and len(out) < _LISTED_FOLDS else []
-        rows = (HiddenMessage(seq, whose(messages[seq]), tokens[seq], first_line(messages[seq])) for seq in listed)
+        rows = (HiddenMessage(seq, author(messages[seq]), tokens[seq], first_line(messages[seq])) for seq in listed)
         out.append(
             Hidden(
                 mark=mark,
@@ -188,10 +183,10 @@ def hidden_by(
 def account_of_replay(
     recording: MeasuredSession, *, file: str, policy: str, window: int, model: str | None = None, updated: str = ""
 ) -> Account:
-    """Replay a session under a policy and tell of it. `file` is where a person reads what is hidden.
+    """Replay a session under a policy and report on it. `file` is where a person finds the hidden messages.
 
-    The model (default: the one that is recorded) gives prices, cache rule and the room for answers. O(requests x
-    messages). Raises what `replay` raises, and InvalidInput for a window that leaves no room.
+    The model (by default the recorded one) determines prices, cache rule and room for answers. O(requests x messages).
+    Raises as `replay` does, and InvalidInput for a window without room.
     """
     session = recording.session
     named = model or session.model
@@ -226,7 +221,7 @@ def account_of_replay(
 
 
 def refused_from(sent: Replay) -> int | None:
-    """The first request (from 1) that would have been larger than the limit without management. O(requests)."""
+    """The first request, from 1, that would have exceeded the limit without management. O(requests)."""
     return next((turn.index + 1 for turn in sent.turns if turn.recorded_tokens > sent.limit_tokens), None)
 
 
@@ -237,7 +232,7 @@ def _managed(sent: Replay, answers: Sequence[int]) -> Iterator[ExpectedRequest]:
 
 
 def _unmanaged(sent: Replay, answers: Sequence[int]) -> Iterator[ExpectedRequest]:
-    """Everything that was recorded so far, at each request: the one before is always its beginning."""
+    """The whole history at each request: each begins with the one before."""
     before = 0
     for turn, answer in zip(sent.turns, answers, strict=True):
         yield ExpectedRequest(turn.recorded_tokens, before, answer)

@@ -1,8 +1,7 @@
-"""Context size over the requests of a session, as inline SVG: one small chart per policy, all at one scale.
+"""Charts of context size over the requests of a session, as inline SVG: one per policy, all at one scale.
 
-Drawn with three marks that differ in form as well as in colour: a thin line for what was recorded, a thick one for what
-was sent, triangles or ticks for folds; a dashed line is the limit. The colours (style.py) are told apart with any
-colour vision.
+The marks differ in form as well as in colour: a thin line for the recorded size, a thick one for the sent size,
+triangles or ticks for folds, a dashed line for the limit. The colours (`document`) suit any colour vision.
 """
 
 from __future__ import annotations
@@ -23,16 +22,13 @@ _RIGHT: Final = 352
 _TOP: Final = 14
 _BOTTOM: Final = 150
 
+# The scale ends at this multiple of the limit. Larger requests leave the chart: else the limit would be at its foot.
 _HEADROOM: Final = 1.35
-"""The scale ends so much above the limit: what grows beyond leaves the chart, else the limit would be at its foot."""
 
 _NAMED_FOLDS: Final = 4
 
-_CROWDED: Final = 60
-"""Requests with folds from which on triangles would hide the line."""
-
-_MOST_POINTS: Final = 1_000
-"""Points of a line from which on several fall on one pixel."""
+_CROWDED: Final = 60  # requests with folds; more triangles would hide the line
+_MAX_POINTS: Final = 1_000  # of a line; beyond that several share a pixel
 
 
 def chart(replay: Replay, *, identifier: str, whole: str = "recorded") -> str:
@@ -65,7 +61,7 @@ def _described(replay: Replay) -> str:
 
 
 def fold_text(mark: Mark) -> str:
-    """One fold in a line of plain text."""
+    """One fold as a line of text."""
     span = f"message {mark.start}" if mark.stop - mark.start == 1 else f"messages {mark.start} to {mark.stop - 1}"
     return f"{mark.reducer}, {span}: {mark.before_tokens:,} → {mark.tokens:,} tokens ({mark.reason})"
 
@@ -77,7 +73,7 @@ class _Plot:
         self._replay, self._whole = replay, whole
         recorded = max((turn.recorded_tokens for turn in replay.turns), default=1)
         largest = max(recorded, replay.peak_tokens, 1)
-        # Sessions that never come near the limit are shown at their own size, else they were a line at the foot.
+        # Sessions far below the limit get their own scale: else they would be a line at the foot.
         self._top_tokens = min(replay.limit_tokens * _HEADROOM, largest * 1.1)
         self._steps = max(replay.requests - 1, 1)
 
@@ -88,7 +84,7 @@ class _Plot:
         return _BOTTOM - (_BOTTOM - _TOP) * tokens / self._top_tokens
 
     def axes(self) -> Iterable[str]:
-        """Foot line, limit, and the few figures that give the scale."""
+        """The base line, the limit, and the labels of the scale."""
         limit, requests = self._replay.limit_tokens, self._replay.requests
         yield f'<line class="axis" x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_BOTTOM}"/>'
         yield _text(_LEFT - 4, _BOTTOM + 4, "0", "end")
@@ -103,7 +99,7 @@ class _Plot:
             yield _text(_RIGHT, _TOP - 4, f"limit {compact(limit)}, above", "end")
 
     def recorded(self) -> Iterable[str]:
-        """What no management would send, cut off where it leaves the chart; its last size stands there."""
+        """The size without management, cut where it leaves the chart and labelled there with its last value."""
         turns = self._replay.turns
         points = [(self._x(turn.index), turn.recorded_tokens) for turn in turns]
         inside = list(takewhile(lambda point: point[1] <= self._top_tokens, points))
@@ -119,7 +115,7 @@ class _Plot:
         yield self._line("recorded", inside)
 
     def sent(self) -> Iterable[str]:
-        """The size of each request that was made; a break in the line is a refused one."""
+        """The size of each request; the line breaks at refused ones."""
         run: list[tuple[float, float]] = []
         for turn in self._replay.turns:
             if turn.refused:
@@ -131,9 +127,9 @@ class _Plot:
             yield self._line("sent", run)
 
     def folds(self) -> Iterable[str]:
-        """A triangle at each request that folds came before, or a tick at the foot where they stand too close.
+        """A triangle at each request preceded by folds, or ticks at the foot when there are too many.
 
-        What they were is said when it is pointed at.
+        The title element shows the folds on hover.
         """
         folding = [turn for turn in self._replay.turns if turn.folds]
         if len(folding) > _CROWDED:
@@ -149,7 +145,7 @@ class _Plot:
             yield f'<g class="fold"><title>{escaped(_fold_title(turn))}</title>{mark}</g>'
 
     def refused(self) -> Iterable[str]:
-        """A cross at each request that was not made, with the parts that were too large."""
+        """A cross at each refused request, with the parts that were too large."""
         for turn in self._replay.turns:
             if turn.refused:
                 x, parts = self._x(turn.index), "; ".join(map(str, turn.refused))
@@ -164,8 +160,8 @@ class _Plot:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    """As many points as can be told apart: of those at one place the first, the lowest, the highest and the last."""
-    if len(points) <= _MOST_POINTS:
+    """At most four points per pixel: the first, the lowest, the highest and the last."""
+    if len(points) <= _MAX_POINTS:
         return points
     out: list[tuple[float, float]] = []
     for _, near in groupby(points, lambda point: round(point[0])):
@@ -185,7 +181,7 @@ def _fold_title(turn: Turn) -> str:
 
 
 def _folds_title(turns: Sequence[Turn]) -> str:
-    """What stands at a tick: the folds of one request, or how many there were before several."""
+    """The title of a tick: the folds before one request, or the number before several."""
     if len(turns) == 1:
         return _fold_title(turns[0])
     folds = sum(len(turn.folds) for turn in turns)

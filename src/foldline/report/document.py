@@ -1,4 +1,8 @@
-"""The frame of every page: one file that needs nothing beside itself, in light and dark."""
+"""The frame and the style of every page: one self-contained file, in light and dark.
+
+Colours: Okabe and Ito's palette (Color Universal Design, 2008), one set per scheme. A scrolling box has a shadow at
+each edge with more behind it, because phones show no scroll bar.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,8 @@ __all__ = [
 
 
 def document(title: str, body: Sequence[str], *, style: str = "") -> str:
-    """A whole page as text, to be saved as UTF-8. The parts of `body` are HTML, the title is plain words of ours.
-
-    `style` is what this page needs over the style of all pages.
-
-    The policy forbids scripts and anything from elsewhere: what pages show of a session was written by others.
-    """
+    """A whole page as text, to be saved as UTF-8. `body` is HTML, the title plain text; `style` extends the style."""
+    # The policy forbids scripts and anything from elsewhere: strangers wrote the texts of a session.
     return "\n".join(
         (_HEAD.format(title=title, style=STYLE + style), "<main>", *body, "</main>", "</body>", "</html>", "")
     )

@@ -1,4 +1,4 @@
-"""A page on how the requests of one session grew: a chart of their tokens, and the newest calls as a table."""
+"""The page about the growth of a session's requests: a chart of their tokens, and a table of the newest calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ _TOP: Final = 16
 _BOTTOM: Final = 210
 _HEIGHT: Final = 232
 
-_CROWDED: Final = 100
-"""Calls with folds before them from which on triangles would hide the line."""
+_CROWDED: Final = 100  # calls with folds; more triangles would hide the line
 
 _COLUMNS: Final = ("call", "time (UTC)", "messages", "bytes", "prompt", "cached", "answer", "seconds")
 
 
 def growth_page(calls: Sequence[RecordedCall], *, newest: int) -> str:
-    """The page on the calls of one session (at least one), oldest first; the table has the `newest`. O(calls)."""
+    """The page about the calls of one session (at least one, oldest first); the table has the `newest`. O(calls)."""
     replies = replies_of(calls)
     body = [
         "<h1>Foldline growth</h1>",
@@ -38,7 +37,7 @@ def growth_page(calls: Sequence[RecordedCall], *, newest: int) -> str:
 
 
 def replies_of(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
-    """The calls that answered the user and were taken: their sizes make a line; all calls where none is one."""
+    """The successful replies, whose sizes form one line; all calls when there are none."""
     replies = [call for call in calls if call.purpose == REPLY]
     return [call for call in replies if not call.error] or replies or list(calls)
 
@@ -141,7 +140,7 @@ def _row(call: RecordedCall) -> str:
 
 
 def notes(call: RecordedCall) -> str:
-    """What is out of the ordinary about a call: what it was for, the folds before it, that it failed."""
+    """The notes on a call: its purpose, the folds before it, its failure."""
     words = [] if call.purpose == REPLY else [call.purpose]
     words += [plural(call.folds, "fold")] if call.folds else []
     words += ["failed"] if call.error else []

@@ -1,7 +1,7 @@
-"""The account of a kept session, from its log: what was sent as it was reported, and the folds as they were made.
+"""The account of a stored session, from its log: the requests as reported, and the folds as made.
 
-What no management would have sent at each request is the sum of all messages until then, by our own count, times what
-the provider counted for each token of ours in this session.
+A request without management is the sum of all messages so far by our own count, scaled by the ratio of the provider's
+counts to ours in this session.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ _LOG_COUNTER: Final = "the provider"
 
 
 @dataclass(slots=True)
-class _Asked:
-    """One request as the log tells of it. Sizes without system text and tools, as we count them."""
+class _LoggedRequest:
+    """One request in the log. Sizes exclude system text and tools, by our count.
+
+    `begun_tokens` is the part of `whole_tokens` that the last request would have contained without management.
+    """
 
     usage: Usage
     model: str | None
@@ -38,7 +41,6 @@ class _Asked:
     messages: int
     whole_tokens: int
     begun_tokens: int
-    """How much of `whole_tokens` the request before had already, without management."""
     base_tokens: int | None
     limits: Limits
     folds: tuple[Fold, ...]
@@ -46,24 +48,26 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Walk:
-    """Reads a log once, in order."""
+    """The state while a log is read once, in order.
+
+    `tokens` is the size of the messages on the session's branch, hidden ones excluded; `spared_tokens` is what the
+    folds in effect save of it.
+    """
 
     limits: Limits
     model: str | None
-    asked: list[_Asked] = field(default_factory=list)
+    requests: list[_LoggedRequest] = field(default_factory=list)
     active: list[Entry] = field(default_factory=list)
     made: list[tuple[Fold, int | None]] = field(default_factory=list)
     held: dict[int, Fold] = field(default_factory=dict)
     new: list[Fold] = field(default_factory=list)
     tokens: int = 0
-    """Messages of the branch that the session is on, those aside that the model was never to see."""
     spared_tokens: int = 0
-    """What the folds in effect have taken off."""
     begun_tokens: int = 0
     forked: bool = False
 
-    def take(self, event: Event, at: str) -> None:
-        """Go on by one event. O(1), and O(messages) for a branch."""
+    def read(self, event: Event, at: str) -> None:
+        """Apply one event. O(1), and O(messages) for a branch."""
         match event:
             case Entry():
                 self.active.append(event)
@@ -75,23 +79,23 @@ class _Walk:
             case Unfold(fold):
                 self._take_back([fold])
             case Branch(start):
-                self._leave(start)
+                self._branch(start)
             case Limited():
                 self.limits = limits_from(event, self.limits)
             case Usage():
-                self._ask(event, at)
+                self._add_request(event, at)
             case _:
-                pass  # pins change nothing that was sent
+                pass  # pins change no request
 
     def end(self) -> None:
-        """Take the folds that no request followed."""
+        """Add the folds that no request followed."""
         self.made += [(fold, None) for fold in self.new]
 
     @staticmethod
     def _size(entry: Entry) -> int:
         return 0 if entry.hidden else entry.tokens
 
-    def _leave(self, start: int) -> None:
+    def _branch(self, start: int) -> None:
         while self.active and self.active[-1].seq >= start:
             self.tokens -= self._size(self.active.pop())
         self._take_back([key for key, fold in self.held.items() if fold.stop > start])
@@ -102,17 +106,18 @@ class _Walk:
             if (fold := self.held.pop(key, None)) is not None:
                 self.spared_tokens -= fold.before_tokens - fold.tokens
 
-    def _ask(self, usage: Usage, at: str) -> None:
+    def _add_request(self, usage: Usage, at: str) -> None:
         whole, count = self.tokens, len(self.active)
-        while count and self.active[count - 1].message.role == "assistant":  # the reply, where it is recorded before
+        # The reply, when it is logged before its usage.
+        while count and self.active[count - 1].message.role == "assistant":
             count -= 1
             whole -= self._size(self.active[count])
         ours = usage.estimated_tokens if usage.reported else usage.input_tokens
         base = max(0, ours - whole + self.spared_tokens) if ours and not self.forked else None
         folds = tuple(self.new)
-        self.made += [(fold, len(self.asked) + 1) for fold in folds]
-        self.asked.append(
-            _Asked(usage, self.model, at, count, whole, min(self.begun_tokens, whole), base, self.limits, folds)
+        self.made += [(fold, len(self.requests) + 1) for fold in folds]
+        self.requests.append(
+            _LoggedRequest(usage, self.model, at, count, whole, min(self.begun_tokens, whole), base, self.limits, folds)
         )
         self.new, self.begun_tokens = [], whole
 
@@ -127,11 +132,11 @@ def account_of_log(
     archived: Callable[[str], bool] = lambda key: True,
     listing: bool = True,
 ) -> Account | None:
-    """Tell of a session by its log (as `store.recording.followed` gives it) and its recorded calls, which may be none.
+    """Report on a session from its decoded log (`store.recording.decode_log`) and its recorded calls, if any. O(log).
 
-    None for a session with no report of usage, which can only be replayed. `name` is what commands call it, with
-    `options` that say where it is; `model` prices it as another one; `archived` says whether the archive has a key;
-    without `listing` what is hidden is only counted. O(log).
+    None for a session without reported usage, which can only be replayed. `name` and `options` are what commands need
+    to find it. `model` replaces its model for prices, `archived` tells whether the archive has a key, and without
+    `listing` hidden messages are only counted.
     """
     walk: _Walk | None = None
     header: Header | None = None
@@ -142,17 +147,17 @@ def account_of_log(
         updated = str(record.get("at", updated))
         walk.model = header.model
         if event is not None:
-            walk.take(event, str(record.get("at", "")))
-    if walk is None or header is None or not walk.asked:
+            walk.read(event, str(record.get("at", "")))
+    if walk is None or header is None or not walk.requests:
         return None
     walk.end()
-    base = next((one.base_tokens for one in walk.asked if one.base_tokens is not None), 0)
-    scale = _scale(walk.asked)
+    base = next((one.base_tokens for one in walk.requests if one.base_tokens is not None), 0)
+    scale = _scale(walk.requests)
     named = model or header.model
-    bills = _bills(walk.asked, calls, model)
-    rule = _cache_rule(walk.asked, named, header.dialect)
-    dues = list(_dues(walk.asked, base, scale, rule.lifetime_seconds))
-    caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.asked)
+    bills = _bills(walk.requests, calls, model)
+    rule = _cache_rule(walk.requests, named, header.dialect)
+    expected_requests = list(_without_management(walk.requests, base, scale, rule.lifetime_seconds))
+    caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.requests)
     hidden = hidden_by(
         [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
         [entry.seq for entry in walk.active],
@@ -161,18 +166,18 @@ def account_of_log(
         lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start} --whole{options}",
         listing=listing,
     )
-    sent = _sent(walk, dues, name, header)
+    sent = _sent(walk, expected_requests, name, header)
     return Account(
         name=name,
         title=redact(header.title) or title_of(entry.message for entry in walk.active),
         model=named or "",
         updated=updated,
-        origin="reported" if any(one.usage.reported for one in walk.asked) else "counted",
+        origin="reported" if any(one.usage.reported for one in walk.requests) else "counted",
         sent=sent,
         folds=_made(walk, {one.mark for one in hidden}),
         hidden=tuple(hidden),
         managed=billed(bills, dialect=header.dialect),
-        unmanaged=expected(dues, model=named, rule=rule, caching=caching),
+        unmanaged=expected(expected_requests, model=named, rule=rule, caching=caching),
         refused_from=refused_from(sent),
         read_one=f"foldline sessions why {name} N{options}",
         more=tuple(_more(walk, calls, caching)),
@@ -183,25 +188,25 @@ def _limits(header: Header) -> Limits:
     return limits_of(header.window or lookup(header.model).window_tokens, header.model, None)
 
 
-def _scale(asked: Sequence[_Asked]) -> float:
-    """What the provider counted for each token of ours, over all requests of which both counts are known."""
-    both = [one.usage for one in asked if one.usage.reported and one.usage.estimated_tokens]
+def _scale(requests: Sequence[_LoggedRequest]) -> float:
+    """The provider's tokens per token of ours, over all requests with both counts."""
+    both = [one.usage for one in requests if one.usage.reported and one.usage.estimated_tokens]
     ours = sum(usage.estimated_tokens for usage in both)
     return sum(usage.input_tokens for usage in both) / ours if ours else 1.0
 
 
-def _cache_rule(asked: Sequence[_Asked], model: str | None, dialect: str) -> CacheRule:
-    """The prices of the cache that the client asked for: writes that live an hour are reported as such."""
-    return cache_rule_of(model, dialect, HOUR_SECONDS if any(one.usage.written_long_tokens for one in asked) else 0)
+def _cache_rule(requests: Sequence[_LoggedRequest], model: str | None, dialect: str) -> CacheRule:
+    """The price rule of the cache in use: reports mark writes that live an hour."""
+    return cache_rule_of(model, dialect, HOUR_SECONDS if any(one.usage.written_long_tokens for one in requests) else 0)
 
 
-def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, lifetime_seconds: int) -> Iterator[ExpectedRequest]:
-    """The same requests without management. A cache is of one model, and gone after its lifetime.
-
-    What was read from it after a longer time shows that it was kept longer.
-    """
-    before: _Asked | None = None
-    for one in asked:
+def _without_management(
+    requests: Sequence[_LoggedRequest], base_tokens: int, scale: float, lifetime_seconds: int
+) -> Iterator[ExpectedRequest]:
+    """The same requests without management."""
+    # A cache belongs to one model and expires after its lifetime, unless a later read proves that it lived longer.
+    before: _LoggedRequest | None = None
+    for one in requests:
         late = before is not None and _gap_seconds(before.at, one.at) > lifetime_seconds and not one.usage.cached_tokens
         warm = before is not None and before.model == one.model and not late
         tokens = round((base_tokens + one.whole_tokens) * scale)
@@ -213,18 +218,16 @@ def _dues(asked: Sequence[_Asked], base_tokens: int, scale: float, lifetime_seco
 def _gap_seconds(before: str, now: str) -> float:
     try:
         return (datetime.fromisoformat(now) - datetime.fromisoformat(before)).total_seconds()
-    except (ValueError, TypeError):  # no time was recorded: taken as soon
+    except (ValueError, TypeError):  # without a time the requests count as close together
         return 0.0
 
 
-def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | None) -> list[BilledCall]:
-    """What is to be paid: the requests as the log has them, and what else was asked, which the record of calls has.
-
-    That record may have been pruned, or begun later, while the log is whole: it is believed about replies only where it
-    has more of them. Calls that failed are not billed. How much was written to the cache stands in the log alone.
-    """
+def _bills(requests: Sequence[_LoggedRequest], calls: Sequence[RecordedCall], model: str | None) -> list[BilledCall]:
+    """The calls to pay: the requests of the log, and other calls (summaries) from the record of calls."""
+    # The record may have been pruned or begun later, while the log is complete: for replies it counts only when it has
+    # more of them. Failed calls are not billed. Only the log knows how much was written to the cache.
     answered = [call for call in calls if not call.error]
-    if sum(call.purpose == REPLY for call in answered) > len(asked):
+    if sum(call.purpose == REPLY for call in answered) > len(requests):
         return [_recorded(call, model) for call in answered]
     return [
         BilledCall(
@@ -236,7 +239,7 @@ def _bills(asked: Sequence[_Asked], calls: Sequence[RecordedCall], model: str | 
             output_tokens=one.usage.output_tokens,
             estimated=not one.usage.reported,
         )
-        for one in asked
+        for one in requests
     ] + [_recorded(call, model) for call in answered if call.purpose != REPLY]
 
 
@@ -258,20 +261,20 @@ def _key(fold: Fold, archived: Callable[[str], bool]) -> str:
     return fold.archive if fold.archive is not None and archived(fold.archive) else ""
 
 
-def _made(walk: _Walk, standing: set[Mark]) -> tuple[ReportedFold, ...]:
+def _made(walk: _Walk, in_effect: set[Mark]) -> tuple[ReportedFold, ...]:
     out = []
     for fold, request in walk.made:
         mark = _mark(fold)
-        since = "" if mark in standing else AGAIN if fold.id in walk.held else BACK
+        since = "" if mark in in_effect else AGAIN if fold.id in walk.held else BACK
         out.append(ReportedFold(mark, request, since))
     return tuple(out)
 
 
-def _sent(walk: _Walk, dues: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
-    """The requests in the form of a replay, which the chart draws."""
-    last = walk.asked[-1].limits
+def _sent(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
+    """The requests in the form of a replay, for the chart."""
+    last = walk.requests[-1].limits
     turns = []
-    for index, (one, due) in enumerate(zip(walk.asked, dues, strict=True)):
+    for index, (one, due) in enumerate(zip(walk.requests, expected_requests, strict=True)):
         usage = one.usage
         turns.append(
             Turn(
@@ -291,13 +294,13 @@ def _sent(walk: _Walk, dues: Sequence[ExpectedRequest], name: str, header: Heade
         window=last.window_tokens,
         limit_tokens=last.room_tokens,
         counter=_LOG_COUNTER,
-        recorded_tokens=dues[-1].tokens,
+        recorded_tokens=expected_requests[-1].tokens,
         turns=tuple(turns),
     )
 
 
 def _more(walk: _Walk, calls: Sequence[RecordedCall], caching: bool) -> Iterator[str]:
-    """Sentences that say what the figures hold and what they take for granted."""
+    """Sentences about the scope of the figures and their assumptions."""
     summaries = sum(not call.error and call.purpose != REPLY for call in calls)
     if summaries:
         yield f"{plural(summaries, 'call')} for summaries and the like are in the bill."
@@ -306,6 +309,6 @@ def _more(walk: _Walk, calls: Sequence[RecordedCall], caching: bool) -> Iterator
         yield f"{plural(failed, 'call')} failed; they are taken as not billed."
     if not caching:
         yield "No request read from a prompt cache, so none is assumed without Foldline either."
-    limits = {one.limits.room_tokens for one in walk.asked}
+    limits = {one.limits.room_tokens for one in walk.requests}
     if len(limits) > 1:
         yield f"The limit changed: it was between {min(limits):,} and {max(limits):,} tokens; the newest is drawn."

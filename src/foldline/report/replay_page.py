@@ -1,7 +1,7 @@
-"""One HTML page over replayed sessions: figures first, then the size of each request.
+"""The page about replayed sessions: the figures of each policy, then the size of each request.
 
-It needs nothing beside itself: no script, no font, no picture from elsewhere, and it says so to the browser, since
-what it shows of a session was written by others.
+It is self-contained, without script, font or picture from elsewhere, and tells the browser so, because strangers wrote
+the texts of a session.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from foldline.text.formatting import DASH, compact, escaped, milliseconds, plura
 
 __all__ = ["limits", "replay_page"]
 
-_LISTED_FOLDS: Final = 40
-"""Folds listed below a chart; a policy that folds at every request would else fill the page."""
+_LISTED_FOLDS: Final = 40  # below a chart; a policy that folds at every request would fill the page
 
 _COST: Final = (
     "Input price against no management, with the provider's prompt cache: the median of the sessions. "
@@ -138,7 +137,7 @@ def _legend() -> str:
 
 
 def _session(number: int, name: str, replays: Sequence[Replay], with_table: bool) -> str:
-    """The figures of one session (where they are not those of all) and its charts."""
+    """The charts of one session, and its figures when there are several sessions."""
     one = replays[0]
     managed = [replay for replay in replays if replay.policy != NONE]
     drawn = [replay for replay in managed if replay.folds or replay.refused] if managed else [one]
@@ -202,7 +201,7 @@ def _count(faults: int) -> str:
 
 
 def _price(ratio: float | None) -> str:
-    """A price in the colour of faults where it is above that of no management."""
+    """The cell of a price, in the colour of faults when it exceeds that of no management."""
     return f'<td class="bad">{share(ratio)}</td>' if ratio and ratio >= 1.005 else f"<td>{share(ratio)}</td>"
 
 
@@ -213,7 +212,7 @@ def _ratio(value: float | None) -> str:
 
 
 def limits(replays: Sequence[Replay]) -> str:
-    """The window of some replays, what of it is for input, and how much of that the policies kept to."""
+    """The window of some replays, its share for input, and the limit that the policies observed."""
     one = replays[0]
     words = f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input"
     kept = next((replay.kept_tokens for replay in replays if replay.kept_tokens is not None), one.limit_tokens)

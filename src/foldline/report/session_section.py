@@ -1,4 +1,4 @@
-"""One session on the page: its chart, what it cost with and without Foldline, its folds, and what they hide."""
+"""The section of one session: its chart, its bill with and without Foldline, its folds, and what they hide."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _IN_WORDS: Final[Mapping[str, str]] = {
     "truncate": "a long text cut",
     "window": "oldest turns left out",
 }
-"""What a reducer does, in a few words."""
+"""What each reducer does, in a few words."""
 
 
 def session_part(account: Account, identifier: str) -> str:
@@ -132,7 +132,7 @@ def _fold(made: ReportedFold) -> str:
 
 
 def _what(reducer: str) -> str:
-    """What a reducer does, in words; its name where it is one of the user's own."""
+    """What a reducer does, in words; the name alone for a user's own."""
     known = _IN_WORDS.get(reducer)
     return f"{escaped(known)} (<code>{escaped(reducer)}</code>)" if known else foreign(reducer, 60)
 
@@ -184,19 +184,19 @@ def _closed(summary: str, inside: str, rest: str) -> str:
 
 
 def price(spend: Spend) -> str:
-    """A bill in a few characters: money, or its input in tokens at the full price where the catalogue has none."""
+    """A bill in a few characters: money, or tokens at the full input price when the catalogue lacks a price."""
     about = "~" if spend.estimated else ""
     return about + (f"{compact(spend.paid_tokens)} tokens" if spend.usd is None else money(spend.usd))
 
 
 def ratio(managed: Spend, unmanaged: Spend) -> float | None:
-    """The one by the other: money where both have it, else input at its full price; None where there is nothing."""
+    """The ratio of two bills, in money if both have it, else in tokens at the full price; None for an empty bill."""
     one, other = _amounts(managed, unmanaged)
     return one / other if other else None
 
 
 def bill(managed: Spend, unmanaged: Spend, *, replayed: bool, fitted: bool) -> str:
-    """Both bills as bars, one under the other; without `fitted` the second is of what would have been refused."""
+    """Both bills as bars. Without `fitted` the second is for requests that would have been refused."""
     amounts = _amounts(managed, unmanaged)
     largest = max(*amounts, 1e-12)
     in_money = managed.usd is not None and unmanaged.usd is not None

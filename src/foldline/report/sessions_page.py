@@ -1,4 +1,4 @@
-"""The page that tells a person of sessions: sums first, then a table of all, then each session for itself."""
+"""The page about sessions: sums, a table of all, and a section for each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from foldline.text.formatting import DASH, compact, escaped, foreign, plural, sh
 __all__ = ["DETAILED", "SkippedSession", "sessions_page"]
 
 DETAILED: Final = 40
-_MOST_CHARS: Final = 2_500_000
-"""Sessions told in full at most, and what they may take of the page: it must open on a phone. The table has more."""
+_MAX_CHARS: Final = 2_500_000
+"""The most sessions with a section, and the size of these: the page must open on a phone. The table has more rows."""
 
 _ROWS: Final = 1_000
 
@@ -34,9 +34,9 @@ class SkippedSession:
 
 
 def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSession] = (), made: str = "") -> str:
-    """The whole page as text, to be saved as UTF-8. The newest sessions come first, in full as far as there is room.
+    """The whole page as text, to be saved as UTF-8, newest sessions first, with sections as far as there is room.
 
-    `made` is when, in words. O(requests of the sessions that are told in full).
+    `made` is the time, in words. O(requests of the sessions with a section).
     """
     newest = sorted(accounts, key=lambda one: one.updated, reverse=True)
     parts: list[str] = []
@@ -44,7 +44,7 @@ def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSess
     for number, account in enumerate(newest[:DETAILED]):
         part = session_part(account, f"s{number}")
         chars += len(part)
-        if parts and chars > _MOST_CHARS:
+        if parts and chars > _MAX_CHARS:
             break
         parts.append(part)
     body = [
@@ -136,7 +136,7 @@ _ASSUMED: Final = (
 
 
 def _meaning(accounts: Sequence[Account]) -> str:
-    """What the figures are, and what they take for granted."""
+    """The meaning of the figures, and their assumptions."""
     origins = {one.origin for one in accounts}
     told = [_REPORTED] if origins - {"replayed"} else []
     told += [_REPLAYED] if "replayed" in origins else []
@@ -199,7 +199,7 @@ _BAD: Final = ' class="bad"'
 
 
 def _columns(dated: bool) -> tuple[str, ...]:
-    """The heads of the figures; on a phone each stands over its own."""
+    """The names of the columns; on a phone each is above its figure."""
     return (*(("last written",) if dated else ()), *_COLUMNS)
 
 

@@ -1,8 +1,8 @@
-"""What the calls of a session cost, and what they would have cost without management: tokens and money.
+"""The bill of a session's calls, and the bill without management: in tokens and in money.
 
-Two kinds of bill. `billed` adds up what was reported: how much came from the cache was decided by the provider.
-`expected` prices requests that were never made: what begins as the request before did is read from the cache, as the
-provider's rule says, and is still there unless it lay unused for longer than its lifetime.
+`billed` adds up reported calls, whose cached part the provider decided. `expected` prices requests that were never
+made: the part equal to the beginning of the last request is read from the cache by the provider's rule, unless the
+cache has expired.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["BilledCall", "ExpectedRequest", "Spend", "billed", "expected"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledCall:
-    """One call as it was reported; `input_tokens` with those read from the cache and those written to it.
+    """One call as reported; `input_tokens` includes tokens read from the cache and written to it.
 
-    `estimated`: nothing was reported, the counts are ours.
+    `estimated` means that nothing was reported and the counts are our own.
     """
 
     model: str
@@ -35,7 +35,7 @@ class BilledCall:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRequest:
-    """A request that was never made: its size, how much of it began the one before, and the reply to it."""
+    """A request that was never made: its size, the part shared with the last request, and the size of the reply."""
 
     tokens: int
     cached_tokens: int
@@ -46,7 +46,7 @@ class ExpectedRequest:
 class Spend:
     """A bill. `paid_tokens` is the price of all input, in tokens at the full input price of a short request.
 
-    `usd` is None when one of the models has no price in the catalogue. `estimated`: some of it is our own count.
+    `usd` is None when a model has no price in the catalogue. `estimated` means that some counts are our own.
     """
 
     calls: int = 0
@@ -70,8 +70,9 @@ class Spend:
 
 
 def billed(calls: Iterable[BilledCall], *, dialect: str) -> Spend:
-    """The bill of calls as they were reported, at the catalogue's prices. `dialect` says whose cache rule holds for a
-    model that the catalogue does not know. O(calls).
+    """The bill of reported calls at the catalogue's prices. O(calls).
+
+    `dialect` selects the cache rule for models that the catalogue lacks.
     """
     return sum((_billed(call, dialect) for call in calls), Spend())
 
@@ -96,9 +97,9 @@ def _billed(call: BilledCall, dialect: str) -> Spend:
 
 
 def expected(requests: Iterable[ExpectedRequest], *, model: str | None, rule: CacheRule, caching: bool = True) -> Spend:
-    """The bill that requests would have had; all of it is an estimate. `rule` prices their cache, `model` the tokens.
+    """The estimated bill of requests that were never made. `rule` prices the cache, `model` the tokens. O(requests).
 
-    Without `caching` each is read in full. O(requests).
+    Without `caching` every request is paid in full.
     """
     known = lookup(model)
     calls = tokens = cached = output = 0
