@@ -330,6 +330,13 @@ SHOWN = {
         [{"message": {"role": "assistant", "content": "begins"}}],
         [{"message": {"role": "system", "content": "x"}}],
     ],
+    "gemini": [
+        [{"message": {"role": "user", "parts": [{"functionResponse": {"id": "x", "name": "f", "response": {}}}]}}],
+        [{"message": {"role": "model", "parts": [{"functionCall": {"id": "c", "name": "f", "args": {}}}]}}],
+        [{"message": {"role": "user", "parts": []}}],
+        [{"message": {"role": "user", "parts": 7}}],
+        [{"message": {"role": "model", "parts": [{"text": "begins"}]}}],
+    ],
 }  # fmt: skip
 
 
