@@ -144,9 +144,9 @@ def path() -> None:
         ("trusted files", str(places.trusted_path())),
         ("cache", str(places.cache_folder())),
     ]
-    for name, where in rows:
-        there = " (there)" if where != DASH and Path(where).exists() else ""
-        click.echo(f"{name:<16}{where}{there}")
+    for name, path_shown in rows:
+        there = " (there)" if path_shown != DASH and Path(path_shown).exists() else ""
+        click.echo(f"{name:<16}{path_shown}{there}")
 
 
 @config.command()

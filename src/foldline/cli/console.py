@@ -160,9 +160,9 @@ def print_table(console: Console, columns: Sequence[Column], spare: Sequence[str
     `spare` are the groups to leave out, the first one first. A table that is too wide even without them is printed
     whole.
     """
-    gone = next((gone for gone in _choices(spare) if _width(columns, gone) <= console.width), tuple(spare))
-    console.print(_table([column for column in columns if column.group not in gone]), crop=False)
-    return gone
+    dropped = next((dropped for dropped in _choices(spare) if _width(columns, dropped) <= console.width), tuple(spare))
+    console.print(_table([column for column in columns if column.group not in dropped]), crop=False)
+    return dropped
 
 
 def _choices(spare: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -170,8 +170,8 @@ def _choices(spare: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(spare[:count]) for count in range(len(spare) + 1))
 
 
-def _width(columns: Sequence[Column], gone: Collection[str]) -> int:
-    return sum(column.width for column in columns if column.group not in gone) - 1
+def _width(columns: Sequence[Column], dropped: Collection[str]) -> int:
+    return sum(column.width for column in columns if column.group not in dropped) - 1
 
 
 def _table(columns: Sequence[Column]) -> object:

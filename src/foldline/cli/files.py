@@ -52,8 +52,8 @@ def sessions_in(folder: str) -> list[str]:
     Raises InvalidInput if there is none.
     """
     files = [
-        os.path.join(where, file)
-        for where, _, files in os.walk(folder)
+        os.path.join(parent, file)
+        for parent, _, files in os.walk(folder)
         for file in files
         if file.endswith(_ENDINGS) and not file.startswith(".")
     ]

@@ -114,33 +114,33 @@ def _readable(path: str) -> Iterator[None]:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", place=path) from None
 
 
-def _select(wanted: str | None, sessions: Sequence[str], path: str) -> str:
+def _select(requested: str | None, sessions: Sequence[str], path: str) -> str:
     """Find the session by its id or a prefix of it; by default the one called last."""
-    if wanted is None or wanted in sessions:
-        return wanted or sessions[0]
-    found = [session for session in sessions if session.startswith(wanted)]
+    if requested is None or requested in sessions:
+        return requested or sessions[0]
+    found = [session for session in sessions if session.startswith(requested)]
     if len(found) == 1:
         return found[0]
     named = ", ".join(map(_printable, (found or sessions)[:_NAMED_SESSIONS]))
-    reason = f"{len(found):,} sessions begin with {wanted!r}" if found else f"no session {wanted!r}"
+    reason = f"{len(found):,} sessions begin with {requested!r}" if found else f"no session {requested!r}"
     raise InvalidInput(f"{reason}; {'they are' if found else 'the newest are'} {named}", place=path)
 
 
 @in_one_line
 def _select_from_store(
-    store: str | None, wanted: str | None, sessions: list[str], path: str
+    store: str | None, requested: str | None, sessions: list[str], path: str
 ) -> tuple[str | None, list[str]]:
     """Find the session in a store, and the store's sessions that have recorded calls."""
     from foldline.store.addresses import open_store
 
     with closing(open_store(store_place(store, os.environ))) as opened:
-        if wanted is None:
+        if requested is None:
             known = set(opened.names())
             found = [session for session in sessions if session in known]
             if not found:
                 raise InvalidInput(f"none of its sessions has a call recorded in {path}", place=opened.place)
             return None, found
-        selected = select_session(opened, wanted).id
+        selected = select_session(opened, requested).id
     if selected not in sessions:
         raise InvalidInput(f"no call of the session {selected} is recorded", place=path)
     return selected, sessions

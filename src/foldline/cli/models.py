@@ -80,8 +80,8 @@ def models(*, name: str | None, as_json: bool) -> None:
 
     For a name that the catalogue does not have, what would be taken for it is shown.
     """
-    wanted = (name or "").lower()
-    found = [model for model in all_models() if wanted in model.name.lower()]
+    query = (name or "").lower()
+    found = [model for model in all_models() if query in model.name.lower()]
     if not found:
         guess = lookup(name)
         near = None if guess.known else nearest(name or "")
@@ -105,13 +105,13 @@ def _print_table(found: Sequence[Model]) -> None:
         for number, (name, cell) in enumerate(_COLUMNS)
     ]
     console = terminal()
-    gone = print_table(console, columns, _SPARE)
+    dropped = print_table(console, columns, _SPARE)
     console.print()
-    meanings = "; ".join(meaning for name, meaning in _MEANING.items() if name not in gone)
+    meanings = "; ".join(meaning for name, meaning in _MEANING.items() if name not in dropped)
     console.print(f"$ per million tokens{'; ' if meanings else ''}{meanings}.", style="dim")
     console.print("Your own settings, and what a server or an error says, go before these figures.", style="dim")
-    if gone:
-        console.print(f"No room here for {', '.join(gone)}: a wider terminal or --json has them.", style="dim")
+    if dropped:
+        console.print(f"No room here for {', '.join(dropped)}: a wider terminal or --json has them.", style="dim")
     for line in (*_long_requests(found), *_other_caches(found)):
         console.print(line, style="dim")
     log(plural(len(found), "model"))

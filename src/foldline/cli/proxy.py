@@ -111,13 +111,13 @@ async def _serving(
     from foldline.doors.proxy.startup import open_proxy
     from foldline.hosting.process import set_pace
 
-    where = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
+    address = f"http://{f'[{host}]' if ':' in host else host}:{at.getsockname()[1]}"
     set_pace()
     async with open_proxy(settings, rules, os.environ, notice=log) as opened:
         at.listen()  # who reads these lines and asks at once waits for the server instead of being refused
-        click.echo(f"foldline proxy: {where}/{'' if rules.token is None else ' (token)'}")
+        click.echo(f"foldline proxy: {address}/{'' if rules.token is None else ' (token)'}")
         click.echo(f"upstream  {settings.upstream}{'' if settings.mode == 'normal' else f'  ({settings.mode})'}")
-        click.echo(f"page      {where}/foldline")
+        click.echo(f"page      {address}/foldline")
         click.echo(f"store     {'none: in memory only' if settings.store is None else _shown(settings.store)}")
         ends = {"stopping": opened.stopping, "cutting": opened.cutting}
         await run(opened.app, at, grace_seconds=grace_seconds, notice=log, **ends)

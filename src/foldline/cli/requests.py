@@ -92,7 +92,7 @@ def fit(
     session = read_history(file, dialect)
     counter = counter_for(exact, model or session.model)
     try:
-        done = fit_messages(
+        fitted = fit_messages(
             session.messages,
             max_tokens=max_tokens,
             max_output_tokens=max_output_tokens,
@@ -112,12 +112,12 @@ def fit(
         raise
     before = _count(session, counter, file)
     limit = max_tokens - max_output_tokens
-    done_to = f"{plural(len(done.folds), 'fold')}, {plural(len(done.repairs), 'repair')}"
-    log(f"{before:,} → {done.tokens:,} tokens (limit {limit:,}): {done_to}")
-    json_out(_report(done, session, before, limit) if as_json else _request(done, session))
+    done_to = f"{plural(len(fitted.folds), 'fold')}, {plural(len(fitted.repairs), 'repair')}"
+    log(f"{before:,} → {fitted.tokens:,} tokens (limit {limit:,}): {done_to}")
+    json_out(_report(fitted, session, before, limit) if as_json else _request(fitted, session))
 
 
-def _report(done: Fit, session: Session, before: int, limit: int) -> dict[str, Any]:
+def _report(fitted: Fit, session: Session, before: int, limit: int) -> dict[str, Any]:
     folds = [
         {
             "start": fold.start,
@@ -127,35 +127,35 @@ def _report(done: Fit, session: Session, before: int, limit: int) -> dict[str, A
             "before_tokens": fold.before_tokens,
             "tokens": fold.tokens,
         }
-        for fold in done.folds
+        for fold in fitted.folds
     ]
     return {
         "fits": True,
         "dialect": session.dialect,
         "tokens_before": before,
-        "tokens": done.tokens,
+        "tokens": fitted.tokens,
         "limit": limit,
         "folds": folds,
-        "repairs": [asdict(repair) for repair in done.repairs],
-        "system": done.system,
-        "messages": done.messages,
-        **({"tools": done.tools} if done.tools is not session.tools else {}),
+        "repairs": [asdict(repair) for repair in fitted.repairs],
+        "system": fitted.system,
+        "messages": fitted.messages,
+        **({"tools": fitted.tools} if fitted.tools is not session.tools else {}),
     }
 
 
-def _request(done: Fit, session: Session) -> Any:
+def _request(fitted: Fit, session: Session) -> Any:
     """The fitted messages in the form of the input: a list, or the object with all its other fields."""
     # A bare list has no place for a system text, so an added one turns the output into an object.
-    if session.body is None and done.system is None:
-        return done.messages
+    if session.body is None and fitted.system is None:
+        return fitted.messages
     body = dict(session.body or {})
     form = form_of(body)
-    field, beside = ("messages", "system") if form is None else (form.messages, form.system or "")
-    body[field] = done.messages
-    if done.system is not None or beside in body:
-        body[beside] = done.system if form is None else form.system_json(done.system, body.get(beside))
-    if done.tools is not session.tools:
-        body["tools"] = done.tools
+    field, system_field = ("messages", "system") if form is None else (form.messages, form.system or "")
+    body[field] = fitted.messages
+    if fitted.system is not None or system_field in body:
+        body[system_field] = fitted.system if form is None else form.system_json(fitted.system, body.get(system_field))
+    if fitted.tools is not session.tools:
+        body["tools"] = fitted.tools
     return body
 
 

@@ -75,7 +75,7 @@ class AgentConversation:
         return (self._policy or self.runtime.settings.policy_settings).name
 
     @property
-    def begun(self) -> bool:
+    def started(self) -> bool:
         """Whether the session has a message."""
         return self._agent is not None and not self._agent.session.empty
 
@@ -123,7 +123,7 @@ class AgentConversation:
         # A session that was opened and never used must not show up in the list of sessions.
         unused = self._new and self._agent is not None and self._agent.session.empty
         if self._agent is not None:
-            if self.begun:
+            if self.started:
                 self.save(self._agent)
             if not unused:
                 self._agent.session.close()

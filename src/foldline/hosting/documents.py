@@ -80,7 +80,7 @@ class _ReceivedFile:
 
     def document(self, name: str, what: str) -> StoredDocument:
         """Describe a file without text."""
-        return self._made(name, f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}. {what}]")
+        return self._build(name, f"[The user sent the file {self.quoted}, {size_text(self.size_bytes)}. {what}]")
 
     def with_text(self, name: str, text: str, note: str, key: str, room: Room, *, recalls: bool) -> StoredDocument:
         """Describe a file with text: whole, or its first lines and how to read on."""
@@ -92,7 +92,7 @@ class _ReceivedFile:
             about += f" {note[:1].upper()}{note[1:]}."
         if tokens <= room.budget_tokens:
             prompt_text = f"{about}]\n--- {name} ---\n{text.removesuffix(chr(10))}\n--- end of {name} ---"
-            return self._made(name, prompt_text, key, tokens, shown=True)
+            return self._build(name, prompt_text, key, tokens, shown=True)
         head = preview_lines(lines, min(2_000, room.budget_tokens // 2))
         on = (
             f"All of it is kept. To read on, call recall with action peek, saved {key}, start_line {len(head) + 1} and "
@@ -106,9 +106,9 @@ class _ReceivedFile:
             + "\n".join(head)
             + "\n--- end of the preview ---"
         )
-        return self._made(name, prompt_text, key, tokens, shown=False)
+        return self._build(name, prompt_text, key, tokens, shown=False)
 
-    def _made(
+    def _build(
         self, name: str, prompt_text: str, text: str = "", tokens: int = 0, *, shown: bool = True
     ) -> StoredDocument:
         return StoredDocument(

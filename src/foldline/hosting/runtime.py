@@ -188,9 +188,9 @@ async def window_size(
     known = learned.get((provider.endpoint, provider.model))
     if known is not None:
         return WindowSize(known, "learned from an error")
-    told = await provider.window_tokens() if ask else None
-    if told is not None:
-        return WindowSize(told, "the server says so")
+    reported = await provider.window_tokens() if ask else None
+    if reported is not None:
+        return WindowSize(reported, "the server says so")
     address = provider.endpoint
     local = (
         not address.startswith(("http://", "https://"))
@@ -330,12 +330,12 @@ class Runtime:
 
         found = await asyncio.gather(*(self._server(name, own) for name, own in self.settings.mcp.items()))
         tools: list[Tool] = []
-        taken = set(_known_tools(self.settings))
+        used_names = set(_known_tools(self.settings))
         for tool in (tool for own in found for tool in own):
             # `read` of a server `file` collides with our `read_file`: the later one gets a suffix.
-            chosen = tool if tool.name not in taken else renamed(tool, taken)
-            taken.add(chosen.name)
-            tools.append(chosen)
+            renamed_tool = tool if tool.name not in used_names else renamed(tool, used_names)
+            used_names.add(renamed_tool.name)
+            tools.append(renamed_tool)
         return tuple(tools)
 
     async def _server(self, name: str, own: McpSettings) -> tuple[Tool, ...]:

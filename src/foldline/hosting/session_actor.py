@@ -120,19 +120,19 @@ class SessionActor:
         """
         if not text.strip():
             raise InvalidInput("there is nothing in it", place="text")
-        gone = asyncio.Event()
+        caller_left = asyncio.Event()
 
         async def turn(agent: Agent) -> TurnEnded:
-            if gone.is_set():  # the caller left while the session was being acquired
+            if caller_left.is_set():  # the caller left while the session was being acquired
                 raise asyncio.CancelledError
             _, stored = self._lease.current
             if key in stored.tally.keys:
                 records, codec = self._store.records(self.id), codec_for(stored.header.dialect)
-                said, ended = await run_to_end(recorded_turn, records, stored.tally.keys[key], codec)
-                if same_text and said != text:
+                recorded_text, ended = await run_to_end(recorded_turn, records, stored.tally.keys[key], codec)
+                if same_text and recorded_text != text:
                     raise KeyReused
                 return ended
-            self._listener, self._turn_owner = listener, gone
+            self._listener, self._turn_owner = listener, caller_left
             self._turn = asyncio.create_task(agent.run(text, key=key))
             try:
                 return await self._outcome(self._turn)
@@ -143,10 +143,10 @@ class SessionActor:
         try:
             return await self._submit(turn, is_turn=True, leaves=True)
         except asyncio.CancelledError:
-            gone.set()
+            caller_left.set()
             session = self._runtime.settings.session
             # By identity: by now the turn of another caller may be the one that runs.
-            if self._turn_owner is gone and (session is None or session.on_disconnect == "pause"):
+            if self._turn_owner is caller_left and (session is None or session.on_disconnect == "pause"):
                 self.pause()
             raise
 
@@ -181,9 +181,9 @@ class SessionActor:
         """Undo the last batch of folds; empty if there is none."""
 
         async def work(agent: Agent) -> tuple[Unfold, ...]:
-            taken = await run_to_end(agent.session.undo)
+            undone = await run_to_end(agent.session.undo)
             await self._lease.save()
-            return taken
+            return undone
 
         return await self._submit(work)
 
@@ -197,10 +197,10 @@ class SessionActor:
 
     async def use_policy(self, name: str) -> None:
         """Fold by another policy from now on. Raises InvalidInput for an unknown one."""
-        chosen = named_policy(name)
+        selected = named_policy(name)
 
         async def work(agent: Agent) -> None:
-            await self._lease.use_policy(chosen)
+            await self._lease.use_policy(selected)
 
         await self._submit(work)
 
@@ -300,8 +300,8 @@ class SessionActor:
             raise self._refusal()
         if len(self._tasks) > self._limits.queued:
             raise TooManyWaiting(self.queued)
-        waits = self._limits.take_seconds if wait_seconds is None else wait_seconds
-        task = asyncio.create_task(self._run_in_order(work, is_turn, waits))
+        limit_seconds = self._limits.take_seconds if wait_seconds is None else wait_seconds
+        task = asyncio.create_task(self._run_in_order(work, is_turn, limit_seconds))
         self._tasks.add(task)
         task.add_done_callback(self._forget_task)
         if is_turn:

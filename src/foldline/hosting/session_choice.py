@@ -99,7 +99,7 @@ def store_options(*names: str) -> Callable[[Command], Command]:
 
     def with_options(command: Command) -> Command:
         @wraps(command)
-        def run(*given: Any, store: str | None, home: str | None, **named: Any) -> Any:
+        def run(*args: Any, store: str | None, home: str | None, **kwargs: Any) -> Any:
             from foldline.store.addresses import open_store
             from foldline.store.paths import HOME
 
@@ -107,7 +107,7 @@ def store_options(*names: str) -> Callable[[Command], Command]:
             place = store_place(store, os.environ if environ is None else environ)
             _refuse_missing(place)
             with closing(open_store(place)) as opened:
-                return command(*given, source=OpenedStore(opened, environ), **named)
+                return command(*args, source=OpenedStore(opened, environ), **kwargs)
 
         return option(_HOME(in_one_line(cast(Command, run))))
 
@@ -118,9 +118,9 @@ def in_one_line(command: Command) -> Command:
     """Wrap a command so that errors of the disk or a database become one line (InvalidInput)."""
 
     @wraps(command)
-    def run(*given: Any, **named: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         try:
-            return command(*given, **named)
+            return command(*args, **kwargs)
         except BrokenPipeError:
             raise  # to be met where all commands meet it (cli.py)
         except OSError as error:
@@ -130,7 +130,7 @@ def in_one_line(command: Command) -> Command:
 
 
 def store_place(
-    named: str | None,
+    requested: str | None,
     environ: Mapping[str, str],
     *,
     option: str = "--store",
@@ -144,8 +144,8 @@ def store_place(
     from foldline.store.addresses import is_address
     from foldline.store.paths import sessions_path
 
-    place = environ.get(STORE) if named is None else named
-    if named is not None and not named:
+    place = environ.get(STORE) if requested is None else requested
+    if requested is not None and not requested:
         raise InvalidInput("is empty: it takes a folder, or the address of a database", place=option)
     if not place:
         return (usual or sessions_path)(environ)
@@ -161,19 +161,19 @@ def _refuse_missing(place: str | Path) -> None:
         raise InvalidInput("there is no such database, and so no session in it", place=str(place))
 
 
-def sub_agents(chosen: SelectedSession) -> Store:
+def sub_agents(selected: SelectedSession) -> Store:
     """The sessions of a session's sub-agents. Raises InvalidInput if it no longer exists."""
     from foldline.store.folders import FileStore
 
-    if chosen.folder is None:
-        return chosen.store.agents(chosen.id)
-    return FileStore(chosen.folder / AGENTS)  # without a look at the session: it may be damaged, and they not
+    if selected.folder is None:
+        return selected.store.agents(selected.id)
+    return FileStore(selected.folder / AGENTS)  # without a look at the session: it may be damaged, and they not
 
 
-def select_session(store: Store, named: str) -> SelectedSession:
+def select_session(store: Store, requested: str) -> SelectedSession:
     """Find the session that `named` means; sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
     name, found = "", None
-    parts = [part for part in named.split("/") if part != AGENTS]
+    parts = [part for part in requested.split("/") if part != AGENTS]
     for part in parts:
         if found is not None:
             store, name = sub_agents(found), f"{name}/{AGENTS}/"
@@ -185,16 +185,16 @@ def select_session(store: Store, named: str) -> SelectedSession:
     return found
 
 
-def agent_count(chosen: SelectedSession) -> int:
+def agent_count(selected: SelectedSession) -> int:
     """The number of stored sub-agent sessions."""
-    return len(sub_agents(chosen).names())
+    return len(sub_agents(selected).names())
 
 
-def with_agents(chosen: SelectedSession, depth: int = 0) -> list[SelectedSession]:
+def with_agents(selected: SelectedSession, depth: int = 0) -> list[SelectedSession]:
     """A session and the sessions of its sub-agents, at any depth."""
-    found = [chosen]
+    found = [selected]
     if depth < _DEEPEST:
-        store = sub_agents(chosen)
+        store = sub_agents(selected)
         for one in store.names():
-            found += with_agents(SelectedSession(store, one, f"{chosen.name}/{AGENTS}/{one}"), depth + 1)
+            found += with_agents(SelectedSession(store, one, f"{selected.name}/{AGENTS}/{one}"), depth + 1)
     return found

@@ -92,11 +92,11 @@ class SessionLease:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_WAIT_SECONDS)
 
-    async def use_policy(self, chosen: PolicySettings) -> None:
+    async def use_policy(self, selected: PolicySettings) -> None:
         """Continue under another policy, while acquired. O(log)."""
         agent, _ = self.current
         parts = replace(await self._runtime.parts(self._allowed), writes_in_thread=True)
-        parts = with_policy(parts, chosen)
+        parts = with_policy(parts, selected)
         self.agent = await run_to_end(assemble, parts, tell=self._emit_in_loop, session=agent.session)
 
     async def save(self) -> None:

@@ -71,10 +71,10 @@ class SessionPool:
         """
         if self._stopping:
             raise Stopping
-        chosen = None if policy is None else named_policy(policy)
-        parts = with_policy(await self.runtime.parts(self._allowed("")), chosen)
+        selected = None if policy is None else named_policy(policy)
+        parts = with_policy(await self.runtime.parts(self._allowed("")), selected)
 
-        def made() -> StoredSession:
+        def created() -> StoredSession:
             return self.store.create(
                 dialect=parts.provider.dialect,
                 model=parts.provider.model,
@@ -86,7 +86,7 @@ class SessionPool:
 
         # Read before anything is created: a bad source leaves no empty session behind.
         context = None if source is None else (await asyncio.to_thread(self.store.read, source)).replay()
-        stored = await run_to_end(made)
+        stored = await run_to_end(created)
         if context is not None:
             try:
                 await run_to_end(carry_over, context, parts, emit=lambda event: None, stored=stored)
@@ -115,16 +115,16 @@ class SessionPool:
                 header = await asyncio.to_thread(self._header_dialect, name)
                 if header == self.runtime.provider.dialect:
                     return actor
-            made = await self.create(policy=policy, title=title, source=name)
-            await asyncio.to_thread(self.store.bind, key, made.id)
-            return made
+            created = await self.create(policy=policy, title=title, source=name)
+            await asyncio.to_thread(self.store.bind, key, created.id)
+            return created
 
     async def renewed(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
         """Bind a new session to a key; the former one stays, under its id. Raises what `create` raises."""
         async with self._keys.setdefault(key, asyncio.Lock()):
-            made = await self.create(policy=policy, title=title)
-            await asyncio.to_thread(self.store.bind, key, made.id)
-            return made
+            created = await self.create(policy=policy, title=title)
+            await asyncio.to_thread(self.store.bind, key, created.id)
+            return created
 
     async def delete(self, name: str) -> str:
         """Delete a session and everything that belongs to it; return its id. Raises InvalidInput, SessionTaken,
@@ -255,8 +255,8 @@ async def open_pool(
     place = store_place(store, environ)
     learned = LearnedLimits(learned_path(environ))
     async with AsyncExitStack() as stack:
-        kept = await asyncio.to_thread(open_store, place)  # a database may be far away
-        stack.callback(kept.close)
+        opened = await asyncio.to_thread(open_store, place)  # a database may be far away
+        stack.callback(opened.close)
         runtime = await Runtime.start(
             loaded.settings,
             environ,
@@ -267,7 +267,7 @@ async def open_pool(
         )
         stack.push_async_callback(runtime.aclose)
         yield await stack.enter_async_context(
-            SessionPool(runtime, kept, limits=limits, allowed=_everything if yes else allowed)
+            SessionPool(runtime, opened, limits=limits, allowed=_everything if yes else allowed)
         )
 
 

@@ -87,9 +87,9 @@ def _piece(part: Part) -> str:
 
 def _provided(part: Opaque) -> str:
     """The arguments and results of a tool that the provider ran."""
-    told = part.saying
-    call = f"→ {told.name} {told.arguments}".rstrip() if told.name else ""
-    brought = f"← {'error: ' if told.failed else ''}{told.brought}" if told.brought else ""
+    provided = part.saying
+    call = f"→ {provided.name} {provided.arguments}".rstrip() if provided.name else ""
+    brought = f"← {'error: ' if provided.failed else ''}{provided.brought}" if provided.brought else ""
     return "\n".join(piece for piece in (call, brought) if piece)
 
 
@@ -104,8 +104,12 @@ def export_session(recording: Recording, form: str, *, redact: bool = False) -> 
         raise InvalidInput("nothing has been said in it yet", place=header.id)
     if form == "messages":
         wires = [entry.recorded for entry in entries]
-        beside = {"id": header.id, "dialect": header.dialect, **({"model": header.model} if header.model else {})}
-        return json_text({**beside, "messages": redacted(wires) if redact else wires}, indent=2) + "\n"
+        header_fields = {
+            "id": header.id,
+            "dialect": header.dialect,
+            **({"model": header.model} if header.model else {}),
+        }
+        return json_text({**header_fields, "messages": redacted(wires) if redact else wires}, indent=2) + "\n"
     title = header.title or recording.tally.title or header.id
     about = f"{header.id}, {header.dialect}, model {header.model or 'unknown'}, begun {header.created}"
     text = f"# {plain_line(title)}\n\n{about}\n" + "".join(_markdown(entry.message) for entry in entries)

@@ -72,9 +72,9 @@ def recorded_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[st
 
     A turn without a recorded end was interrupted.
     """
-    said, answer, reason = None, "", "interrupted"
+    prompt, answer, reason = None, "", "interrupted"
     for record in records:
-        if record.get("type") == "turn" and said is not None:
+        if record.get("type") == "turn" and prompt is not None:
             reason = str(record.get("reason", reason))
             break
         at = seq_of(record)
@@ -82,9 +82,9 @@ def recorded_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[st
             continue
         event = event_of(record, codec)
         if isinstance(event, Entry) and at == seq:
-            said = event.message.text
+            prompt = event.message.text
         elif isinstance(event, Entry) and event.message.role == "assistant":
             answer = event.message.text
     known = cast(EndReason, reason if reason in _REASONS else "done")
     why = "" if known == "done" else "This turn was asked for before, and ended so."
-    return said or "", TurnEnded(reason=known, text=answer, message=why)
+    return prompt or "", TurnEnded(reason=known, text=answer, message=why)

@@ -167,9 +167,9 @@ def copy_all(source: Store, target: Store, names: Iterable[str], report: CopyRep
     session is in `report`; an error of the store (a full disk, a lost database) raises OSError.
     """
     copying = _Copier(source, target, report)
-    with _stop_after_current() as stopped:
+    with _stop_after_current() as is_stopped:
         for name in names:
-            if stopped():
+            if is_stopped():
                 return
             copying.copy(name)
             report.looked_at += 1
@@ -198,7 +198,7 @@ class _Copier:
     """Copies the sessions of one store, or those of one session's sub-agents, to another store."""
 
     def __init__(self, source: Store, target: Store, report: CopyReport, *, prefix: str = "", depth: int = 0) -> None:
-        self._source, self._target, self._done = source, target, report
+        self._source, self._target, self._report = source, target, report
         self._prefix, self._depth = prefix, depth
         self._there = frozenset(target.names())
         self._snapshots = {one.id: one.snapshot for one in source.sessions(keep=False)}
@@ -223,11 +223,11 @@ class _Copier:
         try:
             yield
         except FoldlineError as error:
-            self._done.refused.append((name, str(error)))
+            self._report.refused.append((name, str(error)))
 
     def _copy_session(self, session: str, name: str) -> bool:
         """Copy the session itself; return whether the other store has it now."""
-        report = self._done
+        report = self._report
         # The length first: everything that the records before it refer to is in the archive already.
         count, updated = 0, ""
         for record in self._read_errors(self._source.records, session):
@@ -277,9 +277,11 @@ class _Copier:
             bound = self._target.session_of(key)
             if bound is None:
                 self._target.bind(key, session)
-                self._done.keys += 1
+                self._report.keys += 1
             elif bound != session:
-                self._done.refused.append((name, f"the key {key!r} means another session there, {bound}: it stays so"))
+                self._report.refused.append(
+                    (name, f"the key {key!r} means another session there, {bound}: it stays so")
+                )
 
     def _copy_agents(self, session: str, name: str) -> None:
         agents = self._source.agents(session)
@@ -291,7 +293,7 @@ class _Copier:
         inner = _Copier(
             agents,
             self._target.agents(session),
-            self._done,
+            self._report,
             prefix=f"{name}/{AGENTS}/",
             depth=self._depth + 1,
         )

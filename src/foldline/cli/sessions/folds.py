@@ -172,27 +172,31 @@ def repair(*, session: str, as_json: bool, source: OpenedStore) -> None:
     new one, or in a database in the archive of the session. The session must not be open in another process.
     """
     selected = select_session(source.store, session)
-    done = selected.store.repair(selected.id)
+    repaired = selected.store.repair(selected.id)
     if as_json:
         json_out(
-            {"session": selected.name, "damaged": done is not None, **({} if done is None else _repair_plain(done))}
+            {
+                "session": selected.name,
+                "damaged": repaired is not None,
+                **({} if repaired is None else _repair_plain(repaired)),
+            }
         )
         return
-    if done is None:
+    if repaired is None:
         click.echo("nothing is damaged")
         return
-    click.echo(str(done))
-    for damage in done.damage[:_SHOWN]:
+    click.echo(str(repaired))
+    for damage in repaired.damage[:_SHOWN]:
         click.echo(f"  {damage}")
-    if len(done.damage) > _SHOWN:
-        click.echo(f"  … and {len(done.damage) - _SHOWN:,} more")
+    if len(repaired.damage) > _SHOWN:
+        click.echo(f"  … and {len(repaired.damage) - _SHOWN:,} more")
 
 
-def _repair_plain(done: RepairReport) -> dict[str, Any]:
+def _repair_plain(repaired: RepairReport) -> dict[str, Any]:
     return {
-        "lines": done.lines,
-        "damage": [asdict(one) for one in done.damage],
-        "lost_messages": done.lost_messages,
-        "left_out": done.left_out,
-        "kept": str(done.kept),
+        "lines": repaired.lines,
+        "damage": [asdict(one) for one in repaired.damage],
+        "lost_messages": repaired.lost_messages,
+        "left_out": repaired.left_out,
+        "kept": str(repaired.kept),
     }

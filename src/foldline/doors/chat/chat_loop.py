@@ -52,7 +52,7 @@ class ChatLoop:
                         self._opening.cancel()
                     # Gathered even after a cancellation: the stack must not close what the opening still uses.
                     (conversation,) = await asyncio.gather(self._opening, return_exceptions=True)
-                    if not isinstance(conversation, BaseException) and conversation.begun:
+                    if not isinstance(conversation, BaseException) and conversation.started:
                         left = self._resume_arguments(conversation)
         if left is not None:
             self.screen.line(f"To go on: foldline chat --resume {left}", "dim")

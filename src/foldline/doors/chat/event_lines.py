@@ -44,17 +44,17 @@ def seconds_text(seconds: float) -> str:
 def main_argument(arguments: str) -> str:
     """The most telling argument of a call, as one line; "" without any."""
     try:
-        given = json.loads(arguments or "{}")
+        parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return plain_line(arguments, _ARGUMENT_CHARS)
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(parsed, Mapping) or not parsed:
         return ""
-    name = next((name for name in _MAIN if name in given), next(iter(given)))
-    shown = _value(given[name])
-    if name == "path" and isinstance(given.get("start_line"), int):
-        shown = f"{shown}:{given['start_line']}-{given.get('end_line') or ''}"
-    if name == "pattern" and isinstance(given.get("path"), str):
-        shown = f"{shown} in {given['path']}"
+    name = next((name for name in _MAIN if name in parsed), next(iter(parsed)))
+    shown = _value(parsed[name])
+    if name == "path" and isinstance(parsed.get("start_line"), int):
+        shown = f"{shown}:{parsed['start_line']}-{parsed.get('end_line') or ''}"
+    if name == "pattern" and isinstance(parsed.get("path"), str):
+        shown = f"{shown} in {parsed['path']}"
     return plain_line(shown, _ARGUMENT_CHARS)
 
 

@@ -73,11 +73,11 @@ async def why(chat: ChatLoop, argument: str) -> None:
     session = (await (await chat.conversation()).agent()).session
     whole, screen = session.whole(), chat.screen
     if found[1]:
-        made = {event.id: event for event in whole.events if isinstance(event, Fold)}
-        if number not in made:
+        recorded_calls = {event.id: event for event in whole.events if isinstance(event, Fold)}
+        if number not in recorded_calls:
             raise InvalidInput(f"there is no fold {number}", place="/why")
-        folds: tuple[Fold, ...] = (made[number],)
-        seq = made[number].start
+        folds: tuple[Fold, ...] = (recorded_calls[number],)
+        seq = recorded_calls[number].start
     else:
         entry = entry_of(whole, number, "/why")
         folds, seq = session.explain(number), number
@@ -156,14 +156,14 @@ async def cost(chat: ChatLoop, argument: str) -> None:
     # The call log knows the model of each call, also after a change of model; the session has usage alone.
     if conversation.runtime.calls is not None and conversation.id is not None:
         recorded = read_calls(conversation.runtime.calls.path, session_id=conversation.id)
-        made = [
+        recorded_calls = [
             PricedCall(each.model, each.prompt_tokens, each.cached_tokens, each.completion_tokens, each.estimated)
             for each in recorded
             if not each.error
         ]
     else:
         model = session.under.model
-        made = [
+        recorded_calls = [
             PricedCall(
                 model,
                 usage.input_tokens,
@@ -176,9 +176,9 @@ async def cost(chat: ChatLoop, argument: str) -> None:
             for usage in session.whole().events
             if isinstance(usage, Usage)
         ]
-    if not made:
+    if not recorded_calls:
         chat.screen.line("no model was called yet", "dim")
-    for line in cost_lines(costs_by_model(made)):
+    for line in cost_lines(costs_by_model(recorded_calls)):
         chat.screen.line(line)
 
 
@@ -217,7 +217,7 @@ def costs_by_model(calls: Iterable[PricedCall]) -> list[ModelCost]:
     by_model: dict[str, list[PricedCall]] = {}
     for call in calls:
         by_model.setdefault(call.model, []).append(call)
-    return [_sum(model, made) for model, made in by_model.items()]
+    return [_sum(model, recorded_calls) for model, recorded_calls in by_model.items()]
 
 
 def _sum(model: str, calls: list[PricedCall]) -> ModelCost:

@@ -25,12 +25,12 @@ async def undo(chat: ChatLoop, argument: str) -> None:
         raise InvalidInput("takes nothing: it takes back the last batch of folds", place="/undo")
     session = (await (await chat.conversation()).agent()).session
     before = session.context.view.tokens
-    taken = session.undo()
-    if not taken:
+    undone = session.undo()
+    if not undone:
         chat.screen.line("no fold is in effect: there is nothing to take back", "dim")
         return
     after = session.context.view.tokens
-    chat.screen.line(f"took back {plural(len(taken), 'fold')}: ~{before:,} → ~{after:,} tokens", "magenta")
+    chat.screen.line(f"took back {plural(len(undone), 'fold')}: ~{before:,} → ~{after:,} tokens", "magenta")
     if after > session.context.limits.input_tokens:
         chat.screen.line("that is more than a request may have: the next one folds again", "yellow")
 
@@ -58,7 +58,7 @@ async def model(chat: ChatLoop, argument: str) -> None:
         return
     with chat.screen.working(f"looking for {plain_line(argument, 60)}"):
         left = await conversation.use_model(argument)
-        if conversation.begun:
+        if conversation.started:
             await conversation.agent()
     chat.screen.model = conversation.runtime.provider.model
     chat.screen.line(conversation.runtime.picked.line)
@@ -97,8 +97,8 @@ async def resume(chat: ChatLoop, argument: str) -> None:
         return
     listed = [one for one in conversation.store.sessions() if one.id != conversation.id][:_LISTED]
     for one in listed:
-        kept = one.snapshot
-        words = one.damage if kept is None else f"{local_time(kept.updated)}  {plain_line(kept.title, 200)}"
+        snapshot = one.snapshot
+        words = one.damage if snapshot is None else f"{local_time(snapshot.updated)}  {plain_line(snapshot.title, 200)}"
         chat.screen.line(f"{one.id}  {plain_line(words, 200)}", one=True)
     chat.screen.line(
         "/resume ID goes on with one; the beginning of an ID is enough" if listed else "no other session is kept"
@@ -115,7 +115,7 @@ async def export(chat: ChatLoop, argument: str) -> None:
     conversation = await chat.conversation()
     path = Path(argument).expanduser()
     check_writable(str(path))
-    if conversation.store is None or conversation.id is None or not conversation.begun:
+    if conversation.store is None or conversation.id is None or not conversation.started:
         raise InvalidInput("there is no session on disk to export", place="/export")
     text = export_session(conversation.store.read(conversation.id), "markdown" if path.suffix == ".md" else "messages")
     if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
@@ -129,7 +129,7 @@ async def clear(chat: ChatLoop, argument: str) -> None:
     if argument:
         raise InvalidInput("takes nothing: it begins a new session", place="/clear")
     conversation = await chat.conversation()
-    left = conversation.id if conversation.begun else None
+    left = conversation.id if conversation.started else None
     conversation.clear()
     chat.consent.forget()
     chat.screen.line("a new session begins" + ("" if left is None else f"; /resume {left} goes back"))

@@ -102,16 +102,16 @@ class Gateway(Protocol):
         The platform is told that a message arrived only after `receive` has returned.
         """
 
-    async def send(self, where: ChatPlace, text: str) -> str:
+    async def send(self, place: ChatPlace, text: str) -> str:
         """Send a text of at most `max_units`; return the id of the message. Raises NotDelivered.
 
         Waits while the network is away, or as long as the platform asks.
         """
 
-    async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
+    async def edit(self, place: ChatPlace, sent: str, text: str) -> None:
         """Replace the text of a sent message, or leave it. Nothing depends on it, so it does not wait."""
 
-    async def typing(self, where: ChatPlace) -> None:
+    async def typing(self, place: ChatPlace) -> None:
         """Show for some seconds that an answer is being written, or do nothing."""
 
     async def fetch(self, file: Attachment, max_bytes: int) -> bytes:

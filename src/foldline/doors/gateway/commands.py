@@ -40,7 +40,7 @@ class CommandRequest:
         """The session of the person, created if there is none."""
         return await self.pool.bound(self.key)
 
-    async def begun(self) -> SessionActor | None:
+    async def existing_actor(self) -> SessionActor | None:
         """The session of the person; None if there is none."""
         name = await asyncio.to_thread(self.pool.store.session_of, self.key)
         return None if name is None else await self.pool.actor(name)
@@ -84,23 +84,23 @@ async def _help(request: CommandRequest) -> str:
 
 
 async def _compact(request: CommandRequest) -> str:
-    made = await (await request.actor()).compact(request.argument or None)
-    return telegram_compacted(made.before, made.after, made.summary)
+    result = await (await request.actor()).compact(request.argument or None)
+    return telegram_compacted(result.before, result.after, result.summary)
 
 
 async def _undo(request: CommandRequest) -> str:
     actor = await request.actor()
-    taken = await actor.undo()
-    if not taken:
+    undone = await actor.undo()
+    if not undone:
         return "There is nothing to take back."
     figures = await actor.inspect(lambda state: state.context.figures)
-    return f"Took back {plural(len(taken), 'fold')}.\n\n{telegram_footer(figures)}"
+    return f"Took back {plural(len(undone), 'fold')}.\n\n{telegram_footer(figures)}"
 
 
 async def _new(request: CommandRequest) -> str:
     before = await request.actor()
-    made = await request.pool.renewed(request.key)
-    return f"A new conversation (`{made.id}`). The one before is kept as `{before.id}`."
+    result = await request.pool.renewed(request.key)
+    return f"A new conversation (`{result.id}`). The one before is kept as `{before.id}`."
 
 
 async def _policy(request: CommandRequest) -> str:
@@ -114,7 +114,7 @@ async def _policy(request: CommandRequest) -> str:
 
 
 async def _stop(request: CommandRequest) -> str:
-    actor = await request.begun()
+    actor = await request.existing_actor()
     if actor is None or not actor.cancel():
         return "Nothing is running."
     return (
@@ -125,7 +125,7 @@ async def _stop(request: CommandRequest) -> str:
 
 
 async def _context(request: CommandRequest) -> str:
-    actor = await request.begun()
+    actor = await request.existing_actor()
     return "Nothing was said yet." if actor is None else await actor.inspect(_context_text)
 
 

@@ -45,13 +45,13 @@ class Inbox:
 
     async def open(self) -> list[PendingMessage]:
         """Return the pending messages, oldest first. Raises OSError, and InvalidInput for damaged data."""
-        kept = await run_to_end(self._store.remembered, self._key)
-        found = kept.get("waiting", [])
+        stored = await run_to_end(self._store.remembered, self._key)
+        found = stored.get("waiting", [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise InvalidInput("is no inbox", place=self._key)
         waiting = [PendingMessage(Incoming.of(each["message"]), bool(each["begun"])) for each in found]
         self._waiting = {each.message.key: each for each in waiting}
-        self._seen.extend(str(key) for key in kept.get("seen", []))
+        self._seen.extend(str(key) for key in stored.get("seen", []))
         return waiting
 
     async def add(self, messages: Sequence[Incoming]) -> list[Incoming]:
@@ -82,6 +82,6 @@ class Inbox:
                 await self._write({k: each for k, each in self._waiting.items() if k != key}, self._seen)
 
     async def _write(self, waiting: dict[str, PendingMessage], seen: deque[str]) -> None:
-        kept: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
-        await run_to_end(self._store.remember, self._key, {"waiting": kept, "seen": list(seen)})
+        stored: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
+        await run_to_end(self._store.remember, self._key, {"waiting": stored, "seen": list(seen)})
         self._waiting, self._seen = waiting, seen

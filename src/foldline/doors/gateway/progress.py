@@ -37,8 +37,8 @@ class Pace:
 class Progress:
     """Shows a running turn in its chat until the block ends. `on_event` is the listener of the turn."""
 
-    def __init__(self, gateway: Gateway, where: ChatPlace, pace: Pace) -> None:
-        self._gateway, self._where, self._pace = gateway, where, pace
+    def __init__(self, gateway: Gateway, place: ChatPlace, pace: Pace) -> None:
+        self._gateway, self._place, self._pace = gateway, place, pace
         self._changed, self._finished = asyncio.Event(), asyncio.Event()
         self._tools: Counter[str] = Counter()
         self._line, self._shown, self._sent = "", "", ""
@@ -80,7 +80,7 @@ class Progress:
 
     async def _show_typing(self) -> None:
         while not self._finished.is_set():
-            await self._gateway.typing(self._where)
+            await self._gateway.typing(self._place)
             await self._wait(self._pace.typing_seconds)
 
     async def _show_calls(self) -> None:
@@ -104,9 +104,9 @@ class Progress:
             return
         try:
             if self._sent:
-                await self._gateway.edit(self._where, self._sent, line)
+                await self._gateway.edit(self._place, self._sent, line)
             else:
-                self._sent = await self._gateway.send(self._where, line)
+                self._sent = await self._gateway.send(self._place, line)
         except NotDelivered:
             return  # the answer will say so
         self._shown = line

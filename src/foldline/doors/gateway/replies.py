@@ -35,7 +35,7 @@ _NAME_CHARS: Final = 100
 _NOTICE_CHARS: Final = 1_000
 
 
-async def send_text(gateway: Gateway, where: ChatPlace, text: str) -> None:
+async def send_text(gateway: Gateway, place: ChatPlace, text: str) -> None:
     """Send a text in as many messages as it takes. Raises NotDelivered."""
 
     def cut(stop: StopSignal) -> list[Piece]:
@@ -49,7 +49,7 @@ async def send_text(gateway: Gateway, where: ChatPlace, text: str) -> None:
     short = len(text) <= gateway.max_units
     for piece in cut(StopSignal()) if short else await TOOLS.run(cut):
         if piece.body.strip():
-            await gateway.send(where, piece.text)
+            await gateway.send(place, piece.text)
 
 
 async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, max_file_bytes: int) -> str:

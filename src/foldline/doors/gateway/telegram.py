@@ -120,50 +120,50 @@ class TelegramGateway:
             offset=offset, timeout=_POLL_SECONDS, allowed_updates=[Update.MESSAGE, Update.EDITED_MESSAGE]
         )
 
-    async def send(self, where: ChatPlace, text: str) -> str:
+    async def send(self, place: ChatPlace, text: str) -> str:
         """Send a text as HTML, or as plain text if Telegram refuses that. Raises NotDelivered."""
         # MarkdownV2 of the Bot API rejects a whole message for one unescaped sign; HTML needs three escapes.
         html = as_html(text)
         try:
-            return await self._send(where, html if as_plain(text).strip() else "…", ParseMode.HTML)
+            return await self._send(place, html if as_plain(text).strip() else "…", ParseMode.HTML)
         except BadRequest:
             try:
-                return await self._send(where, as_plain(text), None)
+                return await self._send(place, as_plain(text), None)
             except BadRequest as refused:
                 raise NotDelivered(f"Telegram refused it: {refused.message}") from None
 
-    async def _send(self, where: ChatPlace, text: str, parse_mode: ParseMode | None) -> str:
+    async def _send(self, place: ChatPlace, text: str, parse_mode: ParseMode | None) -> str:
         async def call() -> Message:
             return await self._bot.send_message(
                 chat,
                 text,
                 parse_mode=parse_mode,
-                message_thread_id=_thread(where),
+                message_thread_id=_thread(place),
                 link_preview_options=_NO_PREVIEW,
             )
 
-        chat = int(where.chat)
+        chat = int(place.chat)
         try:
             return str((await self.retry(call)).message_id)
         except ChatMigrated as moved:  # the group became a supergroup: its old id accepts nothing any more
             chat = moved.new_chat_id
             return str((await self.retry(call)).message_id)
 
-    async def edit(self, where: ChatPlace, sent: str, text: str) -> None:
+    async def edit(self, place: ChatPlace, sent: str, text: str) -> None:
         """Edit a sent message. If Telegram asks for a wait, the edit is dropped."""
         with suppress(TelegramError):
             await self._bot.edit_message_text(
                 as_html(text),
-                int(where.chat),
+                int(place.chat),
                 int(sent),
                 parse_mode=ParseMode.HTML,
                 link_preview_options=_NO_PREVIEW,
             )
 
-    async def typing(self, where: ChatPlace) -> None:
+    async def typing(self, place: ChatPlace) -> None:
         """Show "typing" for five seconds."""
         with suppress(TelegramError):
-            await self._bot.send_chat_action(int(where.chat), ChatAction.TYPING, message_thread_id=_thread(where))
+            await self._bot.send_chat_action(int(place.chat), ChatAction.TYPING, message_thread_id=_thread(place))
 
     async def fetch(self, file: Attachment, max_bytes: int) -> bytes:
         """Fetch a file. Raises NotDelivered."""
@@ -188,9 +188,9 @@ class TelegramGateway:
 
     async def announce(self, commands: Sequence[tuple[str, str]]) -> None:
         """Publish the commands in the bot's menu."""
-        given = [BotCommand(name, does) for name, does in commands]
+        bot_commands = [BotCommand(name, does) for name, does in commands]
         try:
-            await self.retry(lambda: self._bot.set_my_commands(given))
+            await self.retry(lambda: self._bot.set_my_commands(bot_commands))
         except BadRequest as refused:
             self._notice(f"Telegram did not take the list of commands: {refused.message}")
 
@@ -204,8 +204,8 @@ class TelegramGateway:
         while True:
             try:
                 found = await call()
-            except RetryAfter as asked:
-                after = asked.retry_after
+            except RetryAfter as limited:
+                after = limited.retry_after
                 await asyncio.sleep(after.total_seconds() if isinstance(after, timedelta) else after)
                 continue
             except InvalidToken:  # its text holds the token, so it must not be chained
@@ -216,8 +216,8 @@ class TelegramGateway:
                 raise
             except TelegramError as fault:
                 if not reported:
-                    also = "another program receives for this bot" if isinstance(fault, Conflict) else fault.message
-                    self._notice(f"Telegram: {also}; trying again")
+                    reason = "another program receives for this bot" if isinstance(fault, Conflict) else fault.message
+                    self._notice(f"Telegram: {reason}; trying again")
                 reported = True
             else:
                 if reported:
@@ -227,8 +227,8 @@ class TelegramGateway:
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
 
 
-def _thread(where: ChatPlace) -> int | None:
-    return int(where.thread) if where.thread else None
+def _thread(place: ChatPlace) -> int | None:
+    return int(place.thread) if place.thread else None
 
 
 def parse_update(update: Update, account: str = "") -> Incoming | None:

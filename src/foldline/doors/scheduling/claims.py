@@ -51,14 +51,14 @@ def claim_due(
     the entry. The first check of an entry runs nothing: its times count from there. Raises OSError, and what the store
     raises; nothing has begun then, and a claim stays in `pending` for the next check.
     """
-    known = load_status(store, entry)
-    since = max(parse_timestamp(known.since), parse_timestamp(known.due))
+    status = load_status(store, entry)
+    since = max(parse_timestamp(status.since), parse_timestamp(status.due))
     # A time far ahead means that the clock went back: count from now. Past runs stay claimed.
-    if known.mark != entry.mark or not known.since or since > now + _AHEAD:
+    if status.mark != entry.mark or not status.since or since > now + _AHEAD:
         EntryStatus(mark=entry.mark, since=now.isoformat()).save(store, entry)
         return None
     # A newer due time claimed by another server makes up for the one pending here.
-    if pending.due is not None and parse_timestamp(known.due) > pending.due:
+    if pending.due is not None and parse_timestamp(status.due) > pending.due:
         pending.due = None
     newest = entry.times.latest(since, now) if since < now else None
     if newest is not None and (pending.due is None or newest > pending.due):
@@ -74,9 +74,9 @@ def claim_due(
 
 
 def _record_due(store: Store, entry: ScheduleEntry, due: str) -> None:
-    known = load_status(store, entry)
-    if known.due < due:
-        replace(known, due=due).save(store, entry)
+    status = load_status(store, entry)
+    if status.due < due:
+        replace(status, due=due).save(store, entry)
 
 
 def _record(
@@ -84,12 +84,12 @@ def _record(
 ) -> EntryRun | SkippedRun:
     """Record the outcome of a claim. Safe to repeat after it failed half way."""
     run = new_run(due, now)
-    known = replace(load_status(store, entry), due=run.due)
+    status = replace(load_status(store, entry), due=run.due)
     if why := _skip_reason(store, entry, now, run, running=running):
-        replace(known, left_out=run.due, why=why).save(store, entry)
+        replace(status, left_out=run.due, why=why).save(store, entry)
         return SkippedRun(f"{entry.local(due)} is left out: {why}")
     run.save(store, entry)
-    known.save(store, entry)
+    status.save(store, entry)
     return run
 
 

@@ -148,10 +148,10 @@ def entries_of(settings: AgentSettings) -> tuple[ScheduleEntry, ...]:
     Raises InvalidInput for a time zone that this machine does not know.
     """
     owner = "" if settings.name == BUILT_IN_AGENT else f"{settings.name}/"
-    made = []
+    entries = []
     for name, entry in sorted(settings.schedule.items()):
         zone = _zone(name, entry)
-        made.append(
+        entries.append(
             ScheduleEntry(
                 name=name,
                 key=f"schedule:{owner}{name}",
@@ -161,7 +161,7 @@ def entries_of(settings: AgentSettings) -> tuple[ScheduleEntry, ...]:
                 mark=f"{entry.cron.text} {entry.timezone}",
             )
         )
-    return tuple(made)
+    return tuple(entries)
 
 
 def _zone(name: str, entry: ScheduleSettings) -> tzinfo:

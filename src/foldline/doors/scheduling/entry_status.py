@@ -108,13 +108,13 @@ def is_running(run: EntryRun | None, now: datetime) -> bool:
     return abs(now - parse_timestamp(run.alive or run.began)) < _ALIVE
 
 
-def last_outcome(known: EntryStatus, run: EntryRun | None, now: datetime) -> EntryRun | None:
+def last_outcome(status: EntryStatus, run: EntryRun | None, now: datetime) -> EntryRun | None:
     """The last run, for display: one that its process did not survive is "interrupted".
 
     A claimed due time without a record was lost in the same way.
     """
-    if known.due and known.left_out != known.due and (run is None or run.due < known.due):
-        return EntryRun(due=known.due, began=known.due, reason="interrupted")
+    if status.due and status.left_out != status.due and (run is None or run.due < status.due):
+        return EntryRun(due=status.due, began=status.due, reason="interrupted")
     if run is None or run.ended:
         return run
     return replace(run, reason="running" if is_running(run, now) else "interrupted")

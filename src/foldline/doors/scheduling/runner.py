@@ -173,9 +173,9 @@ class ScheduleRunner:
             raise
         run = replace(run, ended=timestamp(self._clock()))
         await run_to_end(run.save, store, entry)
-        told = f", told {', '.join(run.delivered)}" if run.delivered else ""
+        places = f", told {', '.join(run.delivered)}" if run.delivered else ""
         why = f": {run.message}" if run.message else ""
-        self._log(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){told}{why}")
+        self._log(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){places}{why}")
         return run
 
     async def _report(self, entry: ScheduleEntry, run: EntryRun) -> Report:
