@@ -157,6 +157,7 @@ def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:
     }
     names = tool_names(settings)
     if agents.depth >= settings.subagents.max_depth or not settings.subagents.max_number:
+        # At the deepest level the tool is not offered: a refusal would cost a call.
         names = tuple(name for name in names if name != "spawn_agent")
     return [*(makers[name]() for name in names), *parts.more_tools]
 
@@ -182,7 +183,9 @@ class _SubAgents:
     async def begin(self, task: str, number: int) -> TurnEnded:
         """Start a sub-agent and run it to its end."""
         parts, tell = self._parts, self._tell
+        # A sub-agent of a session on disk is on disk too, so that a crash loses none of its work.
         own = None if self._stored is None else self._session(self._stored)
+        # Counted before it runs: agents that start at the same time must not pass the limit together.
         self._first._unkept += 1
 
         def told(event: AgentEvent) -> None:
@@ -304,5 +307,6 @@ class _CallRecorder:
             else:
                 record(calls)
         except (InvalidInput, OSError) as fault:
+            # No further attempts: a full disk would cost one failure for each call.
             self._calls = None
             self._tell(Notice(f"Model calls are no longer logged: {fault}"))

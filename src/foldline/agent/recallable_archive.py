@@ -41,6 +41,7 @@ class RecallableArchive:
 
     def write(self) -> None:
         """Write the buffer. Raises OSError; the next call then writes the rest."""
+        # A copy: the event loop may add more while a thread writes.
         buffered = dict(self._buffered)
         if buffered and isinstance(self._inner, ManyAtOnce):
             self._inner.put_all(buffered.values())

@@ -221,6 +221,7 @@ class AgentSession:
             )
         same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
         self._write_pending()  # after a full disk: below, the session is rebuilt from its log alone
+        # A learned limit belongs to a server and its model, and would cut the window of another.
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
         context = self._build_context(events, under)
         if self.stored is not None:
@@ -242,6 +243,7 @@ class AgentSession:
 
     def saved(self, name: str) -> str:
         """Return an archived output, by its SHA-256 or its path. Raises InvalidInput."""
+        # A model copies the place from a notice, which is a path; its last part is the key.
         key = PurePath(name.strip()).name
         try:
             return self._archive.get(key).decode("utf-8", "surrogatepass")
@@ -316,6 +318,7 @@ class AgentSession:
 
     def _write_pending(self) -> None:
         """Write pending events in their order; the originals of folds before the folds."""
+        # Before the events: a fold on disk whose original is missing could never be read back.
         self._archive.write()
         if self.stored is None:
             self._written = self._context.event_count

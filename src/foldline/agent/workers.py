@@ -178,9 +178,11 @@ class Workers:
         try:
             return await (asyncio.shield(job.future) if run_to_end else job.future)
         except asyncio.CancelledError:
+            # The caller was cancelled, and still waits: a write must not be left to run alone.
             if not self._cancel(job) and run_to_end and not job.future.done():
                 await asyncio.wait({job.future})
             if job.future.done() and not job.future.cancelled():
+                # Retrieved, or asyncio logs an error that nobody waits for.
                 job.future.exception()
             raise
 
@@ -214,6 +216,7 @@ class Workers:
         self._threads = {thread for thread in self._threads if thread.is_alive()}
         waiting = sum(map(len, self._waiting.values()))
         if self._idle < waiting and len(self._threads) - len(self._yielded) < self._max_running:
+            # Daemon: a hostile pattern in a thread must not keep the process alive.
             thread = threading.Thread(target=self._thread_loop, name=self._name, daemon=True)
             self._threads.add(thread)
             thread.start()
@@ -232,6 +235,7 @@ class Workers:
                 if job is not None:
                     queue = self._waiting[job.owner]
                     queue.popleft()
+                    # To the back of the round: the next job is another owner's.
                     self._waiting.move_to_end(job.owner)
                     if not queue:
                         del self._waiting[job.owner]

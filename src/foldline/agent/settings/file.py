@@ -101,6 +101,7 @@ def find_files(
     if own.exists():
         found.append(SettingsFile(own, own=True))
     project = (folder or _working_directory()) / FILE_NAME
+    # In the user's own folder the file is found twice, and is trusted.
     if project.exists() and not (found and project.samefile(own)):
         found.append(SettingsFile(project, own=False))
     return tuple(found)
@@ -214,6 +215,7 @@ def load_settings(
 def _flags(flags: Mapping[str, Json] | None) -> Tree:
     if not flags:
         return {}
+    # Flags pass the same checks as a file, under the name of the command line.
     checked = check_document(YamlDocument({"defaults": dict(flags)}, {}), file=FLAGS)
     if checked.faults:
         error = checked.faults[0]
@@ -242,6 +244,7 @@ def _select_agent(agent: str | None, files: Sequence[FileSettings]) -> str:
 
 def _merge_layers(files: Sequence[FileSettings], agent: str, profile: str | None, flags: Tree) -> Tree:
     tree: Tree = {}
+    # By kind first, then by file: an agent's own field in the user's file beats defaults of the project.
     layers = [*(file.defaults for file in files), *(file.agents.get(agent, {}) for file in files)]
     if profile is not None:
         layers += (file.profiles.get(profile, {}) for file in files)

@@ -195,11 +195,9 @@ def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidI
     if inside is None or found is tree:
         return fault(reason, file=file, name=dotted(path))
     below, leaf = inside
+    # The field of the file, which may stand in a profile or at top level, not the path in the merged tree.
     block = leaf.name.removesuffix(f".{below}")
     return fault(reason, file=leaf.file, line=leaf.line, name=dotted(rest, block))
-
-
-# --- one file ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +236,7 @@ def check_document(document: YamlDocument, *, file: str) -> FileSettings:
                 continue
             defaults |= reader.layer({name: value}, "")
             continue
+        # At top level a wrong field could also be an agent's name: only a near miss counts as a typing error.
         near = get_close_matches(name, (*SECTIONS, *fields), 1, 0.75)
         if near or not isinstance(value, Mapping) or not NAME.fullmatch(name):
             hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(SECTIONS)}, or the name of an agent"

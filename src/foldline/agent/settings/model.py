@@ -178,6 +178,7 @@ class McpSettings:
             return self
         if (self.command is None) == (self.url is None):
             raise InvalidInput("must have a command to start, or the url of a server, and not both")
+        # Refused, not ignored: a key in `env` of a remote server would look as if it were sent.
         for name in ("args", "env") if self.url is not None else ("headers",):
             if getattr(self, name):
                 kind = "url" if self.url is not None else "command"
@@ -301,6 +302,7 @@ class AgentSettings(_AgentFields):
         made = chosen.value(replace(context, tool_result_limits=limits), self.compact_threshold)
         if not limits or chosen.name == "layered":  # that one has limits of single tools itself
             return made
+        # First in the guard, without a limit for other tools: those are for the policy's own guard.
         guard = ResultLimit(sys.maxsize, context.tool_result_truncation, limits, "tool_limit")
         return replace(made, guard=(guard, *made.guard))
 

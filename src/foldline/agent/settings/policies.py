@@ -143,6 +143,7 @@ class PolicySettings:
 
     def value(self, context: ContextSettings, threshold: float | None) -> Policy:
         """The policy; `context` counts for layered, `threshold` (None: not set) says when any of them asks."""
+        # Only what is set: everything else is the policy's own default, which may change.
         given: dict[str, Any] = self.settings
         auto = given.pop("auto", None)
         if self.name == "autopilot":

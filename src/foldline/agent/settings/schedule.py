@@ -94,9 +94,11 @@ class Cron:
             days=_field("day of the month", day, 1, 31),
             months=_field("month", month, 1, 12, words=_MONTHS, first=1),
             weekdays=frozenset(number % 7 for number in weekdays),  # 7 is Sunday too
+            # As in cron(8): a field that begins with * is unrestricted, even */2.
             either=not day.startswith("*") and not weekday.startswith("*"),
             every_hour=hour.startswith("*"),
         )
+        # Found when the file is read; at run time it would be silence.
         if not made.either and min(made.days) > max(_LONGEST_MONTH[month - 1] for month in made.months):
             raise InvalidInput("is never due: no month of these has such a day")
         return made
@@ -126,6 +128,7 @@ def _field(
             stop = 7
         if stop < start:
             raise InvalidInput(f"the {name}: {part[:40]!r} ends before it begins")
+        # 0 and 7 are both Sunday; a step over * must not count it twice.
         if words is _WEEKDAYS and one == "*":
             stop = 6
         found.update(range(start, stop + 1, int(step or 1)))

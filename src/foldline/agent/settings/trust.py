@@ -57,6 +57,7 @@ def remember_trust(path: Path, mark: str, *, record: Path) -> None:
     """Record trust in a file with this content only. Raises InvalidInput and OSError."""
 
     def note(kept: dict[str, Json]) -> None:
+        # By content: after a git pull the file is a stranger's again.
         kept[_key(path)] = mark
 
     update_json(record, note)

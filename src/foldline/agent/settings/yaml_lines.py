@@ -126,9 +126,11 @@ class _NodeReader:
     def value(self, node: yaml.Node, name: str, around: tuple[yaml.Node, ...]) -> Json:
         """Return the value of a node; `around` are its ancestors."""
         line = node.start_mark.line + 1
+        # Counted with aliases expanded, since expanding is what takes time and memory.
         self._values += 1
         if self._values > MAX_VALUES:
             raise fault(f"has more than {MAX_VALUES:,} values, aliases written out", file=self._file, line=line)
+        # An alias to its own ancestor would be read for ever.
         if node in around:
             raise fault("an alias stands for what it is in", file=self._file, line=line, name=name)
         if node.tag not in _TAGS:

@@ -140,9 +140,11 @@ class _SchemaChecker:
         if not isinstance(schema, Mapping):
             return
         self._steps += 1
+        # Refused, not passed: arguments that were not checked must not reach a tool.
         if depth > MAX_DEPTH or self._steps > MAX_STEPS:
             yield _SchemaFault(place, "is too large or nested too deep to be checked")
             return
+        # Other keywords beside a reference count too, since draft 2019-09.
         if "$ref" in schema:
             yield from self.check(self._target(schema["$ref"]), value, place, depth + 1)
         if fault := _kind_fault(schema, value):

@@ -108,6 +108,7 @@ def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     chars = 0
     for of, number, line in found:
         told = f"{of}line {number}: {line}"
+        # The number of matches is exact even where not all are shown: it tells whether to narrow the pattern.
         if chars + len(told) > FOUND_CHARS:
             lines.append(f"[{len(found) - len(lines):,} more lines match; narrow the pattern, or name an entry]")
             break

@@ -29,7 +29,7 @@ __all__ = ["RESULT_BYTES", "Toolbox", "renamed"]
 RESULT_BYTES: Final = 4 * 1024 * 1024
 """Bytes of a result that enter a session. Built-in tools stay far below; a foreign tool may not know any bound."""
 
-# Longer arguments are checked in a thread: a check of this size takes some ten milliseconds of the event loop.
+# Longer arguments are checked in a thread, so that a check does not hold up the event loop.
 LONG_CHARS: Final = 100_000
 
 _LEGAL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # OpenAI's rule for function names; Anthropic takes 128 characters
@@ -92,6 +92,7 @@ class Toolbox:
         return _bounded(await _ran(tool, arguments, scope))
 
     def _unknown(self, name: str) -> str:
+        # All names, nearest first: a model that sees only the nearest may be led to the wrong tool.
         near = difflib.get_close_matches(name[:64], self._tools, n=len(self._tools) or 1, cutoff=0.4)
         listed = [*near, *(other for other in self._tools if other not in near)]
         known = f"there are {', '.join(listed)}" if listed else "there are no tools"

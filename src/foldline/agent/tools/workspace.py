@@ -129,6 +129,7 @@ class Workspace:
         """Open an ordinary file for reading, with its location; closed at the end."""
         with ExitStack() as stack:
             with self._walk(path) as (folder, name, _):
+                # Checked twice: opening a device may act, and the name may be swapped between check and open.
                 before = folder.status(name)
                 _only_file(before, path)  # before it is opened: opening a device or a pipe may already do something
                 file = stack.enter_context(folder.open_file(name))
@@ -170,6 +171,7 @@ class Workspace:
             now = FileLocation(place.name, folder.status(name))
             if now.status is not None:
                 _only_writable(now.status, place.name)
+            # A person has allowed a change to the content that was shown, and to no other.
             if now.stamp != place.stamp:
                 raise InvalidInput("has changed in the meantime: nothing was written", place=place.name)
             folder.replace(name, data, now.status)
@@ -181,6 +183,7 @@ class Workspace:
         pure = PurePath(path)
         if not pure.anchor:
             return list(pure.parts)
+        # An absolute path may name the root with its links resolved or not.
         for root in (self._root, self._given):
             with suppress(ValueError):
                 return list(pure.relative_to(root).parts)
@@ -202,6 +205,7 @@ class Workspace:
             links = 0
             while todo:
                 part, folder = todo.popleft(), trail[-1]
+                # Resolved on the trail of opened folders: after a link, `..` leaves the target, not the link.
                 if part == "..":
                     if len(trail) == 1:
                         raise InvalidInput("leads out of the workspace by '..'", place=path)
@@ -241,6 +245,7 @@ class Workspace:
             parts = self._parts(target)
         except InvalidInput:
             raise InvalidInput(f"{part!r} in it is a link that leads out of the workspace", place=path) from None
+        # The target is walked like any path, so that a link inside the target is checked as well.
         todo.extendleft(reversed(parts))
         return trail[:1] if PurePath(target).anchor else trail
 

@@ -90,6 +90,7 @@ def refuse_binary(head: bytes, path: str, size_bytes: int) -> None:
     if _mark(head)[0] or not head:
         return
     strange = len(head) - len(head.translate(None, _CONTROLS))
+    # Up to a twentieth of control characters: logs with some are text all the same.
     if b"\0" in head or strange > len(head) // 20:
         what = next((name for signature, name in _SIGNATURES if head.startswith(signature)), "of an unknown kind")
         raise InvalidInput(f"is a binary file ({what}; {size_text(size_bytes)}) and has no text to show", place=path)

@@ -29,7 +29,7 @@ COMPARED_LINES: Final = 1_000
 
 
 def clipped(line: str) -> str:
-    """A line as a terminal may get it, cut where it is very long; how much more there is is said."""
+    """Return a line that is safe for a terminal; a long one is cut, with the number of further characters."""
     line = one_line(line)
     more = len(line) - PREVIEW_CHARS
     return line if more <= 0 else f"{line[:PREVIEW_CHARS]}… ({more:,} more characters)"
@@ -52,7 +52,7 @@ def _file_lines(text: str) -> list[str]:
 
 
 def _first(lines: Sequence[str]) -> list[str]:
-    """The first of these lines. Where there are too many, long runs of lines that go are cut first."""
+    """Return the first lines. If there are too many, long runs of removed lines are cut first."""
     told = [_with_count(line) for line in lines]
     if len(told) > PREVIEW_LINES:
         told = []
@@ -69,12 +69,12 @@ def _first(lines: Sequence[str]) -> list[str]:
 
 
 def _with_count(line: str) -> tuple[str, int]:
-    """A line that may be shown, and how many lines of a file it stands for."""
+    """Return a line, and the number of lines of a file that it stands for."""
     return line, int(not line.startswith("@@"))
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    """The change as a diff: each place with the lines around it."""
+    """Yield the diff, each place with lines of context."""
     least = min(len(old), len(new))
     head = next((at for at in range(least) if old[at] != new[at]), least)
     tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
@@ -94,7 +94,7 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 def _places(
     gone: Sequence[str], come: Sequence[str], before: int, after: int
 ) -> Iterator[Sequence[tuple[str, int, int, int, int]]]:
-    """Where they differ, as difflib has it; `before` and `after` lines are the same in both."""
+    """Yield the differences as opcodes of difflib; `before` and `after` lines are equal in both."""
     if max(len(gone), len(come)) <= COMPARED_LINES:
         yield from SequenceMatcher(None, gone, come).get_grouped_opcodes(CONTEXT_LINES)
         return
@@ -158,10 +158,11 @@ class WriteFile:
         return ToolOutcome(f"Wrote {place.name}: {_bytes(len(data))}, {_counted(lines, 'line')} ({then}).")
 
     def _shown(self, path: str, data: bytes, content: str) -> tuple[FileLocation, str]:
-        """Where it is written, and what a person is asked: the file, and what is new in it."""
+        """Return the location, and the question to a person: the file, and the new content."""
         place = self.workspace.writable(path)
         was = "new file" if place.status is None else f"replaces {_bytes(place.status.st_size)}"
         out = [one_line(f"write {_bytes(len(data))} to {place.name} ({was})")]
+        # The old content is only for the preview: a binary file may be replaced without one.
         old = None
         if place.status is not None:
             try:
@@ -197,10 +198,9 @@ class EditFile:
     parameters: Mapping[str, Json] = field(default_factory=_edit_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Ask, then edit. Raises InvalidInput when the text is not there as often as it must be.
+        """Ask, then edit. Raises InvalidInput if `old` does not occur as often as it must.
 
-        What was asked for is done to the file as it is after the answer, so that edits of one turn do not undo each
-        other.
+        The edit applies to the file as it is after the answer, so that edits of one turn do not undo each other.
         """
         old, new, everywhere = arguments["old"], arguments["new"], arguments.get("all") is True
         plan = await run_in_thread(lambda _: _plan(self.workspace, arguments["path"], old, new, everywhere=everywhere))
@@ -208,6 +208,7 @@ class EditFile:
             return _REFUSED
 
         def edit(stop: StopSignal) -> _Plan:
+            # Planned anew under the lock: other edits of this turn may have changed the file while a person decided.
             with self.workspace.lock:
                 now = _plan(self.workspace, plan.place.name, old, new, everywhere=everywhere)
                 if (now.place.name, len(now.offsets)) != (plan.place.name, len(plan.offsets)):
@@ -226,7 +227,7 @@ class EditFile:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What an edit would do to a file as it is."""
+    """An edit of the current content of a file."""
 
     place: FileLocation
     text: str
@@ -240,7 +241,7 @@ class _Plan:
         return _lines_at(self.text, self.offsets)
 
     def shown(self) -> str:
-        """What a person is asked: the file, and the change as a diff."""
+        """Return the question to a person: the file, and the change as a diff."""
         out = [line for offset in self.offsets[:SHOWN_PLACES] for line in self._hunk(offset)]
         if len(out) > SHOWN_LINES:
             out[SHOWN_LINES:] = [f"… {len(out) - SHOWN_LINES:,} more lines of this change are not shown"]
@@ -250,16 +251,18 @@ class _Plan:
         return "\n".join(clipped(line) for line in [head, *out])
 
     def _hunk(self, offset: int) -> list[str]:
-        """One place: lines before it, those that go, those that come, lines after it."""
+        """Return the diff of one place with lines of context."""
         end = offset + len(self.old)
         start = self.text.rfind("\n", 0, offset) + 1
         stop = self.text.find("\n", end)
         stop = len(self.text) if stop < 0 else stop
         gone = _lines(self.text[start:stop])
         come = _lines(self.text[start:offset] + self.new + self.text[end:stop])
+        # Bounded: a line before the change may be megabytes long.
         before = _lines(self.text[max(0, start - 2_000) : start])[:-1][-CONTEXT_LINES:]
         rest = self.text[stop + 1 : stop + 2_000]
         after = _lines(rest.removesuffix("\n"))[:CONTEXT_LINES] if rest else []
+        # Equal lines at both ends of the change are shown as context, so that the diff shows only what differs.
         same = min(len(gone), len(come))
         head = next((n for n in range(same) if gone[n] != come[n]), same)
         tail = next((n for n in range(same - head) if gone[-1 - n] != come[-1 - n]), same - head)
@@ -274,13 +277,14 @@ class _Plan:
 
 
 def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bool) -> _Plan:
-    """Raises InvalidInput for what cannot be done to the file."""
+    """Plan an edit. Raises InvalidInput if it cannot be done."""
     workspace.writable(path)
     place, source = _content(workspace, path)
     text = source.text
     if 2 * text.count("\r\n") > text.count("\n"):  # most lines end so, and a model writes "\n"
         new = _with_crlf(new)
         old = old if old in text else _with_crlf(old)
+    # After the line ends are adapted, or an edit that changes nothing would ask a person.
     if old == new:
         raise InvalidInput("is the same as old: there is nothing to change", place="new")
     count = text.count(old)
@@ -294,6 +298,7 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
     if count > MAX_PLACES:
         told = f"occurs {count:,} times in {path}, more than {MAX_PLACES:,}: give more of the text around it"
         raise InvalidInput(told, place="old")
+    # Computed before the replacement is built: a small `old` in many places can grow a file without bound.
     if len(text) + count * (len(new) - len(old)) > MAX_BYTES:
         raise InvalidInput(f"would make {path} larger than {size_text(MAX_BYTES)}", place="new")
     offsets = _offsets(text, old, count)
@@ -301,7 +306,7 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
 
 
 def _content(workspace: Workspace, path: str) -> tuple[FileLocation, DecodedText]:
-    """A file as it is. Raises InvalidInput for what is no text, or too large."""
+    """Read a file. Raises InvalidInput if it is too large or no text."""
     with workspace.open(path) as (file, place):
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
@@ -314,7 +319,7 @@ def _with_crlf(text: str) -> str:
 
 
 def _offsets(text: str, old: str, most: int) -> tuple[int, ...]:
-    """The first places where a text stands."""
+    """Return the first offsets of a text."""
     found: list[int] = []
     at = text.find(old)
     while at >= 0 and len(found) < most:
@@ -324,7 +329,7 @@ def _offsets(text: str, old: str, most: int) -> tuple[int, ...]:
 
 
 def _near(text: str, old: str) -> str:
-    """Where something like the first line of `old` stands, whitespace aside: the usual mistake."""
+    """Say where the first line of `old` occurs with other whitespace, the usual mistake."""
     wanted = next((line.split() for line in old.splitlines() if line.strip()), [])
     like = [number for number, line in enumerate(text.split("\n"), 1) if wanted and line.split() == wanted]
     if not like:

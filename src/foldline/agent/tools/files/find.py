@@ -91,6 +91,7 @@ class ListFiles:
         if not found:
             what = f"nothing like {glob.text!r}" if glob else "nothing to show"
             return "\n".join([f"[{what} in {path}]", *walk.notes()])
+        # By depth, then by order: a model that sees the top of a tree can ask for any part of it.
         nearest = sorted(found, key=lambda each: each[:2])
 
         def text(most: int) -> str:
@@ -207,6 +208,7 @@ class _Search:
         if self.ended:
             return
         with self._workspace.open(path) as (file, place):
+            # Only the head is read of a binary file, of which a workspace may have gigabytes.
             head = file.read(HEAD_BYTES)
             if is_pdf(head):
                 raise InvalidInput("is a PDF, which is not searched; read_file shows its text", place=path)
@@ -224,6 +226,7 @@ class _Search:
         try:
             for number, line in enumerate(each_line(self._counted(pieces), MAX_LINE_CHARS), 1):
                 self._cut += len(line) == MAX_LINE_CHARS
+                # A plain search is much faster than a match, and most lines fail it.
                 if self._needle not in line:
                     continue
                 if (end := self._pattern.search(line, self._work)) is not None:
@@ -237,6 +240,7 @@ class _Search:
     def _counted(self, pieces: Iterable[str]) -> Iterator[str]:
         for piece in pieces:
             self._chars += len(piece)
+            # Charged before the lines are matched, so that a file of empty lines ends the search too.
             self._work.spend(LINE_STEPS * piece.count("\n"))
             yield piece
             if self.ended:
@@ -265,6 +269,7 @@ def _excerpt(line: str, end: int) -> str:
     line = line.removesuffix("\r")
     if len(line) <= LINE_CHARS:
         return line
+    # Three quarters before the end of the match: the match itself is there, and a little of what follows.
     start = min(max(0, end - LINE_CHARS * 3 // 4), len(line) - LINE_CHARS)
     stop = start + LINE_CHARS
     return f"{'…' * (start > 0)}{line[start:stop]}{'…' * (stop < len(line))}"
@@ -276,6 +281,7 @@ def _needle(pattern: str) -> str:
     Only patterns without groups, alternatives and coded characters are read; of those the longest run of letters that
     no repeat makes optional.
     """
+    # A coded character could stand for a letter of the needle.
     if re.search(r"\\[xuUN0-9]", pattern):
         return ""
     plain = re.sub(r"\\.", "\0", pattern, flags=re.DOTALL)

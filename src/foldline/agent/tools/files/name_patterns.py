@@ -105,7 +105,7 @@ _CLASSES: Final[dict[str, Callable[[int], bool]]] = {
 
 
 def _bytes_as_text(data: bytes) -> str:
-    """Git matches bytes: here each is a character."""
+    """Decode bytes one to one, since git matches bytes."""
     return data.decode("latin-1")
 
 
@@ -115,7 +115,7 @@ def _as_git_sees(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One rule: whether it takes back, is for folders alone, and is for the name alone; and how it is matched."""
+    """A rule: whether it negates, is for folders only, matches the name only; and its matcher."""
 
     negates: bool
     folders_only: bool
@@ -124,7 +124,7 @@ class _Rule:
 
 
 class Rules:
-    """The rules of one file, for what is below the folder `base` ("" for the root)."""
+    """The rules of one file, for paths below the folder `base` ("" for the root)."""
 
     def __init__(self, data: bytes, base: str) -> None:
         self._prefix = _as_git_sees(f"{base}/") if base else ""
@@ -142,6 +142,7 @@ class Rules:
         by_name = "/" not in text
         text = text if by_name else text.removeprefix("/")
         number = len(self._rules)
+        # A plain name is looked up, so that the number of such rules costs nothing per file.
         if by_name and _SPECIAL.isdisjoint(text):
             self._named.setdefault(text, []).append(number)
         elif (fits := _matcher(text, by_name)) is not None:
@@ -153,13 +154,15 @@ class Rules:
         self._rules.append(_Rule(negates, folders_only, by_name, lambda _name, _work: True))
 
     def verdict(self, path: str, name: str, is_folder: bool, work: Work) -> bool | None:
-        """What the last rule that fits says: ignored or not; None where none does. `path` and `name` as git sees."""
+        """Return the verdict of the last matching rule, None without one. `path` and `name` are as git sees them."""
         own = path[len(self._prefix) :]
         found = next(
             (n for n in reversed(self._named.get(name, ())) if is_folder or not self._rules[n].folders_only), -1
         )
+        # Charged per rule even if none is matched, so that very many rules end a walk too.
         work.spend(1 + len(self._others))
         for number in reversed(self._others):
+            # Later rules win, so that no earlier rule than the one found can matter.
             if number < found:
                 break
             rule = self._rules[number]
@@ -171,16 +174,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """All rules that hold in a folder: those of the folders above it first."""
+    """All rules for a folder, those of folders above it first."""
 
     rules: tuple[Rules, ...] = ()
 
     def with_file(self, data: bytes, base: str) -> Ignored:
-        """With those of one more file, which lies in the folder `base`."""
+        """Add the rules of a file in the folder `base`."""
         return Ignored((*self.rules, Rules(data, base)))
 
     def __call__(self, path: str, is_folder: bool, work: Work) -> bool:
-        """Whether something in the folder is ignored. What is in an ignored folder is, whatever rules say of it.
+        """Return whether a path is ignored. Everything in an ignored folder is, whatever its rules say.
 
         O(rules). Raises what the `work` raises.
         """
@@ -188,6 +191,7 @@ class Ignored:
             return False
         seen = _as_git_sees(path)
         name = seen.rpartition("/")[2]
+        # Files further down win over those above (gitignore(5)).
         for rules in reversed(self.rules):
             if (verdict := rules.verdict(seen, name, is_folder, work)) is not None:
                 return verdict
@@ -205,17 +209,18 @@ def _lines(data: bytes) -> Iterator[str]:
 
 
 def _trimmed(text: str) -> str:
-    """Without the spaces at its end, unless a backslash stands before them."""
+    """Strip trailing spaces, unless they are escaped."""
     end = len(text.rstrip(" "))
     slashes = end - len(text[:end].rstrip("\\"))
     return text[: end + (slashes % 2 and end < len(text))]
 
 
 def _matcher(text: str, by_name: bool) -> Callable[[str, Work], bool] | None:
-    """What matches a name or a path below the folder of the rules; None for a rule that nothing fits."""
+    """Return a matcher for a name or a path; None for a rule that matches nothing."""
     if _SPECIAL.isdisjoint(text):
         return lambda path, _: path == text
     if by_name and text[0] == "*" and _SPECIAL.isdisjoint(text[1:]):
+        # A rule like *.pyc needs no pattern either.
         ending = text[1:]
         return lambda name, _: name.endswith(ending)
     try:
@@ -228,7 +233,7 @@ def _matcher(text: str, by_name: bool) -> Callable[[str, Work], bool] | None:
 
 
 def _expression(text: str, by_name: bool) -> Iterator[str]:
-    """The rule as a regular expression. Raises InvalidInput for one that git takes for unfit too."""
+    """Translate a rule to a regular expression. Raises InvalidInput for one that git rejects too."""
     at = 0
     while at < len(text):
         char = text[at]
@@ -238,6 +243,7 @@ def _expression(text: str, by_name: bool) -> Iterator[str]:
                 stop += 1
             opens = at == 0 or text[at - 1] == "/"
             closes = stop == len(text) or text[stop] == "/"
+            # Two stars span folders only between slashes; elsewhere git takes them for one star.
             over_folders = stop - at > 1 and not by_name and opens and closes
             if over_folders and stop < len(text):
                 yield "(?:.*/)?"
@@ -257,7 +263,7 @@ def _expression(text: str, by_name: bool) -> Iterator[str]:
 
 
 def _members(text: str, at: int) -> tuple[set[int], int]:
-    """The bytes of a class in brackets, and where it ends. Raises InvalidInput for one that does not."""
+    """Parse a class in brackets to its bytes and its end. Raises InvalidInput without an end."""
     negated = text[at : at + 1] in {"!", "^"}
     at += negated
     found: set[int] = set()
@@ -283,6 +289,7 @@ def _members(text: str, at: int) -> tuple[set[int], int]:
             found.add(ord(char))
             before = char
         at += 1
+    # No class matches a slash, not even a negated one (wildmatch.c).
     return (set(range(256)) - found if negated else found) - {ord("/")}, at + 1
 
 

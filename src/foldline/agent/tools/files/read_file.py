@@ -103,6 +103,7 @@ class ReadFile:
         stamp = place.stamp or ()
         if (text := self._recent.get(stamp)) is None:
             text = pdf_text(file, path, stop)
+            # Threads share it. Each operation on the dict is atomic, and at worst a text is extracted twice.
             for old in list(self._recent)[: max(0, len(self._recent) + 1 - KEPT)]:
                 self._recent.pop(old, None)
             self._recent[stamp] = text

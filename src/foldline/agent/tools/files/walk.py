@@ -52,6 +52,7 @@ class Walk:
         return self._below(path, 1, above)
 
     def _below(self, path: str, depth: int, above: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
+        # One more than may be visited, so that the walk knows that it was cut off.
         most = MAX_LOOKED_AT - self.looked_at + 1
         found = self.workspace.scan(path, most=most, check=self.stop.check)
         rules = above
@@ -106,6 +107,7 @@ class Walk:
         return self._ignores(rules, item.path, item.kind == "folder")
 
     def _ignores(self, rules: Ignored, path: str, is_folder: bool) -> bool:
+        # Too much is better than too little: a file that is shown needlessly can be skipped.
         if self.out_of_steps:
             return False
         try:

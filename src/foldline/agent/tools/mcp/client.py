@@ -61,10 +61,9 @@ async def mcp_tools(name: str, config: McpServer) -> AsyncIterator[tuple[Tool, .
 
 
 class _Connection:
-    """The connection to one server, held by a task of its own.
+    """The connection to one server, in a task of its own.
 
-    The package ends what runs beside a broken connection by cancelling the task that opened it. That must not be the
-    agent's.
+    When a connection breaks, the package cancels the task that opened it, which must not be the agent's.
     """
 
     def __init__(self, name: str, config: McpServer) -> None:
@@ -82,6 +81,7 @@ class _Connection:
         self._task = asyncio.create_task(self._hold(), name=f"mcp {self.name}")
         ready = asyncio.create_task(self._ready.wait())
         try:
+            # Whichever is first: a server that fails to start never becomes ready.
             await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await self.stop()
@@ -92,7 +92,7 @@ class _Connection:
             raise InvalidInput(f"did not start: {self._why(self._task)}", place=f"MCP server {self.name}")
 
     async def stop(self) -> None:
-        """End the server; a start that still goes on is broken off. What it raises on its way out concerns nobody."""
+        """Stop the server, or its start. Errors on its way out are ignored."""
         self._done.set()
         if self._task is None:
             return
@@ -100,16 +100,17 @@ class _Connection:
             self._task.cancel()
         await asyncio.wait({self._task})
         if not self._task.cancelled():
-            self._task.exception()  # taken note of, or asyncio complains that nobody did
+            self._task.exception()  # retrieved, or asyncio logs it
 
     async def call(self, tool: str, arguments: Mapping[str, Json]) -> wire.CallToolResult:
-        """Call a tool. Raises InvalidInput when the server has ended, refuses, or takes too long."""
+        """Call a tool. Raises InvalidInput if the server has ended, refuses, or takes too long."""
         if self._client is None or self._task is None or self._task.done():
             raise InvalidInput(self._ended())
         called = asyncio.create_task(
             self._client.call_tool(tool, dict(arguments), read_timeout_seconds=self.config.timeout_seconds)
         )
         try:
+            # The connection is awaited as well: once it has ended, the call would only wait for its time-out.
             await asyncio.wait({called, self._task}, return_when=asyncio.FIRST_COMPLETED)
             if not called.done():
                 raise InvalidInput(self._ended())
@@ -123,10 +124,11 @@ class _Connection:
             called.cancel()
 
     async def _hold(self) -> None:
-        """Connect, list, and stay until `stop`."""
+        """Connect, list the tools, and keep the connection until `stop`."""
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(self.config.timeout_seconds):
                 transport = await self._transport(stack)
+                # No cache: the list of tools is read once.
                 client = await stack.enter_async_context(Client(transport, cache=None))
                 self.tools = await _listed(client)
             self._client = client
@@ -145,7 +147,7 @@ class _Connection:
         return stdio_client(server, errlog=errors)
 
     def _why(self, task: asyncio.Task[None]) -> str:
-        """Why the connection ended, in one line: the last thing that the server said, and the error."""
+        """Return in one line why the connection ended: the error, and the last line that the server wrote."""
         found = None if task.cancelled() else task.exception()
         while isinstance(found, BaseExceptionGroup):
             found = found.exceptions[0]
@@ -170,6 +172,7 @@ async def _listed(client: Client) -> tuple[wire.Tool, ...]:
     cursor: str | None = None
     for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
+        # By name: a later page may repeat a tool.
         tools |= {tool.name: tool for tool in page.tools}
         cursor = page.next_cursor
         if cursor is None:
@@ -179,7 +182,7 @@ async def _listed(client: Client) -> tuple[wire.Tool, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _McpTool:
-    """One tool of a server, as any other tool."""
+    """A tool of a server."""
 
     name: str
     description: str
@@ -188,7 +191,7 @@ class _McpTool:
     link: _Connection = field(repr=False)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Ask, where settings do not allow it, and call. Raises InvalidInput when the server has ended or refuses."""
+        """Ask, unless settings allow it, and call. Raises InvalidInput if the server has ended or refuses."""
         if not self.link.config.allow:
             told = json.dumps(arguments, ensure_ascii=False)
             if not await is_allowed(scope, self.name, f"{self.own_name} of MCP server {self.link.name}: {told}"):
@@ -198,15 +201,17 @@ class _McpTool:
 
 
 def _named(server: str, link: _Connection) -> list[Tool]:
-    """A server's tools under names that every provider takes; two that would become the same get a mark each."""
+    """Give the tools of a server names that every provider accepts; equal ones get a mark each."""
     plain = [_legal(f"{server}_{tool.name}") for tool in link.tools]
     tools: list[Tool] = []
     for name, tool in zip(plain, link.tools, strict=True):
+        # Both of two equal names get a mark: which came first depends on the server, and names are in cached prefixes.
         clear = len(name) <= NAME_CHARS and plain.count(name) == 1
         tools.append(
             _McpTool(
                 name=name if clear else _marked(name, tool.name),
                 description=(tool.description or tool.title or tool.name).strip(),
+                # The type may be missing, and providers want it.
                 parameters=tool.input_schema | {"type": "object"},
                 own_name=tool.name,
                 link=link,
@@ -220,13 +225,13 @@ def _legal(name: str) -> str:
 
 
 def _marked(name: str, own_name: str) -> str:
-    """The name cut to its length, with six digits of the hash of what the server calls the tool."""
+    """Return the name, cut, with six digits of the hash of the server's own name for the tool."""
     mark = hashlib.sha256(own_name.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{name[: NAME_CHARS - 7]}_{mark}"
 
 
 def _text(result: wire.CallToolResult) -> str:
-    """A result as text. Structured content stands in for text that is not there: servers send both (MCP, "Tools")."""
+    """Return a result as text. Structured content counts only without text: servers send both (MCP, "Tools")."""
     pieces = [_block(block) for block in result.content]
     if result.structured_content is not None and not any(isinstance(b, wire.TextContent) for b in result.content):
         pieces.append(json.dumps(result.structured_content, ensure_ascii=False))

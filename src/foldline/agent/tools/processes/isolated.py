@@ -37,8 +37,10 @@ def read_isolated(
     Raises ProcessTimedOut and WorkCancelled; the process is then gone.
     """
     file.flush()
+    # The child shares the offset of the descriptor, which Python's buffer has moved.
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    # -P: no module of the working directory may take the place of one of Python's own.
     command = [sys.executable, "-P", str(_CONFINED), str(script), *given]
     ends = time.monotonic() + max_seconds
     with subprocess.Popen(

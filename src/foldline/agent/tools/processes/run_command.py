@@ -109,6 +109,7 @@ class RunCommand:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         code = await shell.wait()
+                # A child in the background may hold the pipe open for ever.
                 if code is not None:
                     await _drained(output, DRAIN_SECONDS)
                     left_running = _signalled(shell.pid, 0)
@@ -141,6 +142,7 @@ async def _drained(output: ProcessOutput, seconds: float) -> None:
 def _outcome(output: ProcessOutput, code: int | None, seconds: float, left_running: bool) -> ToolOutcome:
     text = output.text
     ended = " What it left running was ended." if left_running else ""
+    # The exit code is last: of a long output the ends survive every later cut.
     gap = "" if not text or text.endswith("\n") else "\n"
     if code is None:
         how = f"[timed out after {seconds:g} seconds; the command and what it started were ended]"
@@ -179,6 +181,7 @@ async def _started(
             start_new_session=True,
         )
     finally:
+        # The shell has its own copy; with ours open, the pipe would never report its end.
         os.close(write_end)
     try:
         yield shell

@@ -38,7 +38,7 @@ _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four 
 
 
 def refusal(text: str) -> str | None:
-    """Why an address may not be connected to; None if it is one of the public internet.
+    """Return why an address may not be connected to; None for one of the public internet.
 
     An IPv6 address that stands for an IPv4 address is judged as that one too.
     """
@@ -52,10 +52,12 @@ def refusal(text: str) -> str | None:
             return "an address of this machine"
         if any(each in network for network in _SPECIAL if network.version == each.version):
             return "not an address of the public internet"
+        # Before `is_global`, for a clearer reason: metadata services hand out credentials at such addresses.
         if each.is_link_local:
             return "a link-local address, as of a cloud's metadata service"
         if each.is_multicast or not each.is_global:
             # An IPv4 address inside an IPv6 one is judged by itself; the outer form need not be global.
+            # As 6to4 or NAT64 it is not global itself, although it reaches a global IPv4 address.
             if each is address and _inner(address) is not None:
                 continue
             return "not an address of the public internet"
@@ -72,13 +74,13 @@ def _inner(address: Address) -> ipaddress.IPv4Address | None:
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the system has them. Raises OSError."""
+    """Resolve a host by the system. Raises OSError."""
     found = await NAMES.run(lambda _: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Pinned(httpx.AsyncBaseTransport):
-    """Resolves the host of each request once, checks all its addresses, and connects to the first that was checked.
+    """Resolves the host of a request once, checks all addresses, and connects to one of them.
 
     The request keeps its Host header, and TLS asks for and verifies the host's own name. Proxies of the environment are
     not used: one would resolve the name again, for itself. `refuses` is None where every address is allowed. Raises
@@ -92,7 +94,7 @@ class Pinned(httpx.AsyncBaseTransport):
         self._resolve = resolver
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request to the address that was checked for it."""
+        """Send a request to a checked address."""
         host = request.url.host
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
         try:
@@ -101,6 +103,7 @@ class Pinned(httpx.AsyncBaseTransport):
             raise InvalidInput(f"{host} cannot be resolved: {error}", place="url") from None
         if not addresses:
             raise InvalidInput(f"{host} has no address", place="url")
+        # All of them, not only the one used: a name with a private address among public ones is an attack.
         for address in addresses:
             if self._refuses and (reason := self._refuses(address)):
                 raise InvalidInput(f"{host} is refused: {address} is {reason}", place="url")
@@ -118,10 +121,11 @@ class Pinned(httpx.AsyncBaseTransport):
 
 
 def _to(address: str, request: httpx.Request) -> httpx.Request:
-    """The same request, sent to an address."""
+    """Return the request, directed to an address."""
     return httpx.Request(
         request.method,
         request.url.copy_with(host=address),
         headers=request.headers,
+        # TLS must verify the name of the host, not the address that is connected to.
         extensions={**request.extensions, "sni_hostname": request.url.host},
     )

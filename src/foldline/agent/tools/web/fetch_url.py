@@ -84,6 +84,7 @@ class FetchUrl:
         transport = Pinned(None if self.allow_private else self.refuses, self.resolver)
         client = httpx.AsyncClient(
             transport=transport,
+            # Not through a proxy of the environment: it would resolve the name again, unchecked.
             trust_env=False,
             follow_redirects=False,
             timeout=self.timeout_seconds,
@@ -122,10 +123,12 @@ class FetchUrl:
         async for piece in _unpacked(response, self.max_bytes):
             body += piece
             if len(body) > self.max_bytes:
+                # Cut while it is unpacked: a few kilobytes can unpack to gigabytes.
                 del body[self.max_bytes :]
                 cut = f"\n[cut: only the first {self.max_bytes:,} bytes were read]"
                 break
         text = _decoded(bytes(body), response.charset_encoding)
+        # Without a type the content decides, since many plain files are served so.
         if not kind and "\0" in text:
             raise InvalidInput("is no text: the server names no type, and there are NUL characters", place="url")
         if kind in _HTML:
