@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.wires import says, user
 from tests.joints import unjoined
 from tests.property.sessions import BUILDERS, DIALECTS, Wire
 
@@ -38,14 +39,6 @@ from foldline.view.transcript import Branch, Entry, Fold, Unfold, Usage
 
 LINES = "a line of the result that was read\n" * 12
 SUMMARY = "Goal: fix the test. Done: src/0.py was read. Open: go on."
-
-
-def user(words: str) -> Wire:
-    return {"role": "user", "content": words}
-
-
-def says(words: str) -> Wire:
-    return {"role": "assistant", "content": words}
 
 
 def long_session(rounds: int = 30, dialect: str = "openai-chat") -> list[AnyWire]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from tests.engine.wires import says, user
 
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
@@ -22,14 +23,6 @@ from foldline.view.transcript import Branch, Entry, Fold, Pin, Unfold, Usage
 from foldline.view.view import View
 
 LINE = "a line of a result that was read\n"
-
-
-def user(words: str) -> dict[str, Any]:
-    return {"role": "user", "content": words}
-
-
-def says(words: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": words}
 
 
 @dataclass

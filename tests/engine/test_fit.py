@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.engine.wires import says, user
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire
 
 from foldline.catalog.models import lookup
@@ -16,14 +17,6 @@ from foldline.errors import DoesNotFit, InvalidInput
 from foldline.testing import ScriptedModel, session
 
 SUMMARY = "Goal: fix the test. Open: go on."
-
-
-def user(words: str) -> Wire:
-    return {"role": "user", "content": words}
-
-
-def says(words: str) -> Wire:
-    return {"role": "assistant", "content": words}
 
 
 # --- what fits --------------------------------------------------------------------------------------------------------
