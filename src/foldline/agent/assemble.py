@@ -22,6 +22,7 @@ from foldline.agent.tools.web.fetch_url import FetchUrl
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import CALLS
 from foldline.catalog.models import CacheRule, lookup
+from foldline.codecs import dialect_named
 from foldline.display import Room
 from foldline.engine.context import AsyncSummarize, Request
 from foldline.engine.policy import Policy
@@ -282,9 +283,11 @@ class _CallRecorder:
     def _refused(self, request: Request) -> dict[str, Json]:
         """Return about the body of a request without a reply, to compare it with those that got one."""
         beside: dict[str, Json] = {"model": self._provider.model, "tools": request.tools}
-        if self._provider.dialect != "openai-chat" or not request.system:
-            return {**beside, "messages": request.messages, "system": request.system}
-        return {**beside, "messages": [{"role": "system", "content": request.system}, *request.messages]}
+        form = dialect_named(self._provider.dialect).body
+        if form.system is not None:
+            return {**beside, form.messages: request.messages, form.system: form.system_json(request.system)}
+        lead = [{"role": "system", "content": request.system}] if request.system else []
+        return {**beside, form.messages: [*lead, *request.messages]}
 
     async def summary(self, reply: Reply) -> None:
         """Record a call of the summariser."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from foldline.codecs import anthropic, chat_mending, gemini_parts, openai_responses, shapes, stream_words
@@ -125,6 +125,8 @@ class Dialect:
     key_header: tuple[str, str] = ("authorization", "Bearer ")
     cache_rule: str = "openai"
     version: str = "v1"
+    version_in_base: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
     card_window: tuple[str, ...] = ()
     maker: Literal["openai", "anthropic", "gemini"] = "openai"
     free_text_calls: bool = True
@@ -219,6 +221,8 @@ ROWS: Final[Mapping[str, Dialect]] = {
             errors=ANTHROPIC_ERRORS,
             tool=_anthropic_tool,
             key_header=("x-api-key", ""),
+            version_in_base=False,
+            headers={"anthropic-version": "2023-06-01"},  # the only one that is current (API reference, "Versions")
             cache_rule="anthropic",
             card_window=("max_input_tokens", "context_window"),
             maker="anthropic",

@@ -293,7 +293,7 @@ def title_of(messages: Sequence[Wire]) -> str:
     """Return the first words of the user, as a title for people; "" if there are none."""
     for wire in messages:
         if wire.get("role") == "user":
-            content = wire.get("content")
+            content = wire.get("content", wire.get("parts"))
             blocks = content if isinstance(content, list) else [{"text": content}]
             texts = (block.get("text") for block in blocks if isinstance(block, dict))
             text = " ".join(" ".join(text for text in texts if isinstance(text, str)).split())

@@ -91,7 +91,8 @@ async def fetch_models(endpoint: Endpoint, client: httpx.AsyncClient) -> tuple[s
 
 def _versioned(endpoint: Endpoint) -> str:
     """Return the address with its version. Anthropic's clients add it to the base URL themselves."""
-    return f"{endpoint.base_url}/v1" if endpoint.dialect == "anthropic" else endpoint.base_url
+    row = dialect_named(endpoint.dialect)
+    return endpoint.base_url if row.version_in_base else f"{endpoint.base_url}/{row.version}"
 
 
 class _JsonClient:

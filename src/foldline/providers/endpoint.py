@@ -19,7 +19,6 @@ TIMEOUT_SECONDS: Final = 300.0
 """The longest silence of a server. On a slow machine a model reads 50 tokens a second, so the first byte after a prompt
 of 8,192 tokens comes after 164 s."""
 
-_ANTHROPIC_VERSION: Final = "2023-06-01"  # the only current one (API reference, "Versions")
 _RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream", "contents"})
 _FULL_PATHS: Final = ("/chat/completions", "/responses", "/v1/messages", "/messages")
 _HOST: Final = re.compile(r"[^\s/\\<>^`{|}%\"]+")
@@ -84,11 +83,10 @@ class Endpoint:
     @property
     def request_headers(self) -> dict[str, str]:
         """The headers of every request: the key in the dialect's header, and the configured ones."""
-        own = {"user-agent": "foldline"}
-        if self.dialect == "anthropic":
-            own["anthropic-version"] = _ANTHROPIC_VERSION
+        row = dialect_named(self.dialect)
+        own = {"user-agent": "foldline", **row.headers}
         if self.api_key:
-            name, value = dialect_named(self.dialect).key_header
+            name, value = row.key_header
             own[name] = value + self.api_key
         return {**own, **{name.lower(): value for name, value in self.headers.items()}}
 
@@ -205,10 +203,11 @@ def _base_url(given: str, dialect: str) -> str:
     path, host = parts.path.rstrip("/"), parts.hostname or ""
     for full in _FULL_PATHS:
         path = path.removesuffix(full)
-    if not path and dialect != "anthropic" and _is_local(host):
-        path = "/v1beta" if dialect == "gemini" else "/v1"  # the only path of Ollama, vLLM and LM Studio
-    if dialect == "anthropic":
-        path = path.removesuffix("/v1")
+    row = dialect_named(dialect)
+    if not path and row.version_in_base and _is_local(host):
+        path = f"/{row.version}"  # the only path of Ollama, vLLM and LM Studio
+    if not row.version_in_base:
+        path = path.removesuffix(f"/{row.version}")
     named = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{named}{'' if port is None else f':{port}'}{path}"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from foldline.codecs.dialect import form_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.calls import REPLY, faults, open_to_write
@@ -269,11 +270,11 @@ def usage_or_count(
 
 def _parts(body: Mapping[str, Json]) -> tuple[list[Json], dict[str, Json]]:
     """The messages of a request, and its system text, tools and parameters apart: they change at different times."""
-    name = "messages" if "messages" in body else "input"
+    form = form_of(body)
+    name, system = ("messages", "system") if form is None else (form.messages, form.system or "")
     messages = body.get(name)
     if not isinstance(messages, list | tuple):
         raise InvalidInput(f"a request has a list of messages, not {type(messages).__name__}", place=name)
-    system = "system" if "system" in body else "instructions"
     rest = {key: value for key, value in body.items() if key not in {name, system, "tools"}}
     return list(messages), {"system": body.get(system), "tools": body.get("tools"), "parameters": rest}
 

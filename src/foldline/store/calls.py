@@ -303,6 +303,10 @@ def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None
     if row is None:
         return None
     system, tools, parameters, messages = (json.loads(text or "null") for text in row)
+    if isinstance(system, dict):  # Gemini has an object with parts
+        system = system.get("parts")
+    nested = parameters.get("generationConfig")
+    parameters |= nested if isinstance(nested, dict) else {}
     if system is None:
         system = _leading(messages)
     caps = (parameters.get(name) for name in _OUTPUT_CAPS)
