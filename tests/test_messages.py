@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foldline import Context
 from foldline.codecs import codec
 from foldline.hosting.session_text import message_text
-from foldline.messages import Opaque, saying
+from foldline.messages import Opaque, block_words
 from foldline.reducers.digest import digest_message
 from foldline.testing import ScriptedModel
 
@@ -252,7 +252,7 @@ def test_a_digest_tells_calls_of_the_provider_as_it_tells_those_of_the_client() 
     ],
 )
 def test_what_failed_is_told_as_failed(block: dict[str, Any], failed: bool) -> None:
-    assert saying(block["type"], block).failed is failed
+    assert block_words(block["type"], block).failed is failed
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai-responses"])

@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
+    "BlockWords",
     "Document",
     "Image",
     "Json",
@@ -21,14 +22,13 @@ __all__ = [
     "Part",
     "Reasoning",
     "Role",
-    "Saying",
     "Text",
     "ToolCall",
     "ToolResult",
     "Wire",
-    "aside",
+    "block_words",
+    "citations",
     "same_until",
-    "saying",
     "snapshot",
 ]
 
@@ -143,14 +143,14 @@ class Opaque:
     caller: str = field(default="", kw_only=True)
 
     @property
-    def saying(self) -> Saying:
+    def words(self) -> BlockWords:
         """Its words: a call that the provider ran, and the result. O(size of the block)."""
-        return saying(self.type, self.raw)
+        return block_words(self.type, self.raw)
 
     @property
     def text(self) -> str:
         """All its words, without ids and encrypted or encoded fields; "" for none. O(size of the block)."""
-        return self.saying.text
+        return self.words.text
 
 
 Part: TypeAlias = Text | Image | Document | Reasoning | ToolCall | ToolResult | Opaque
@@ -193,7 +193,7 @@ class Message:
     def cited(self) -> str:
         """The sources that its texts cite: titles, addresses and quotes; "" for none. O(size)."""
         raws = [part.raw for part in self.parts if isinstance(part, Text)]
-        return "\n".join(found for raw in (*raws, self.wire) if (found := aside(raw)))
+        return "\n".join(found for raw in (*raws, self.wire) if (found := citations(raw)))
 
 
 # The words of blocks that this package does not interpret: calls of tools that the provider runs, and their results.
@@ -204,26 +204,26 @@ _MOST_STRINGS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
-    """The words of one block: a call (`name` and `arguments`, "" for none) and its result (`brought`)."""
+class BlockWords:
+    """The words of one block: a call (`name` and `arguments`, "" for none) and its result (`result`)."""
 
     name: str = ""
     arguments: str = ""
-    brought: str = ""
+    result: str = ""
     failed: bool = False
 
     @property
     def text(self) -> str:
         """All of them: the call on one line, then the result."""
         call = f"{self.name} {self.arguments}".strip()
-        return "\n".join(piece for piece in (call, self.brought) if piece)
+        return "\n".join(piece for piece in (call, self.result) if piece)
 
 
 # The fields in which each kind keeps the input of a call; all others are its result. Anthropic: "Web search tool", "Web
 # fetch tool", "Code execution tool", "MCP connector". OpenAI, API reference, Responses, items: `mcp_call`,
 # `web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `mcp_list_tools`,
 # `mcp_approval_request`. Chat Completions: the retired `function_call`, and `audio` with its transcript.
-_ASKED: Final[Mapping[str, tuple[str, ...]]] = {
+_INPUT_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "server_tool_use": ("input",),
     "mcp_tool_use": ("input",),
     "tool_use": ("input",),
@@ -259,28 +259,28 @@ _ENCODED_TEXT: Final = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/=_-]{200,}
 _ERROR: Final = re.compile(r"error", re.IGNORECASE)
 
 
-def saying(kind: str, raw: Any) -> Saying:
+def block_words(kind: str, raw: Any) -> BlockWords:
     """The words of a block of type `kind`. O(its size); never raises."""
     if not isinstance(raw, Mapping):
-        return Saying(brought=raw) if isinstance(raw, str) else Saying(brought=_joined(raw))
+        return BlockWords(result=raw) if isinstance(raw, str) else BlockWords(result=_joined(raw))
     block: Mapping[str, Any] = raw
     if kind in _FIELDS and isinstance(raw.get(kind), Mapping):
         block = raw[kind]
     # A kind that is not in the table, and has no output field, is read as a call: what a future tool was asked matters
     # more to a summary than how its block is laid out.
-    fields = _ASKED.get(kind, ())
+    fields = _INPUT_FIELDS.get(kind, ())
     if not fields and kind.endswith("_call") and not any(key in block for key in ("output", "result", "results")):
         fields = ("arguments", "input", "action", "operation")
     name = next((block[key] for key in _NAMES if isinstance(block.get(key), str) and block[key]), "")
     if fields and not name:
         name = kind.removesuffix("_call")
-    asked = [_as_given(block[key]) for key in fields if block.get(key) not in (None, "", [], {})]
-    told = {*fields, *(_NAMES if fields else ()), *_UNREAD.get(kind, ())}
-    brought = _joined({key: value for key, value in block.items() if key not in told})
-    return Saying(name if fields else "", " ".join(piece for piece in asked if piece), brought, _failed(block))
+    inputs = [_as_given(block[key]) for key in fields if block.get(key) not in (None, "", [], {})]
+    not_result = {*fields, *(_NAMES if fields else ()), *_UNREAD.get(kind, ())}
+    result = _joined({key: value for key, value in block.items() if key not in not_result})
+    return BlockWords(name if fields else "", " ".join(piece for piece in inputs if piece), result, _failed(block))
 
 
-def aside(raw: Any) -> str:
+def citations(raw: Any) -> str:
     """The sources that a text block cites. O(their size); never raises."""
     if not isinstance(raw, Mapping):
         return ""

@@ -16,7 +16,7 @@ from foldline.engine.presets import checkpoint
 from foldline.engine.settings import CheckpointSettings
 from foldline.failures import Failure, classify
 from foldline.testing.scripts import session
-from foldline.view.budget import Limits
+from foldline.view.budget import TokenLimits
 from foldline.view.transcript import Usage
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -168,7 +168,7 @@ def test_where_it_would_not_be_cheaper_a_prompt_of_its_own_asks(given: dict[str,
 
 def test_what_leaves_no_room_for_a_checkpoint_is_not_gone_on_from() -> None:
     model, ctx = Model(), context()
-    ctx.fold_only_over_limit(Limits(16_000, 0, None, 0.0))
+    ctx.fold_only_over_limit(TokenLimits(16_000, 0, None, 0.0))
     go_on(ctx, model)
     assert model.prompts
     assert not model.requests
@@ -176,7 +176,7 @@ def test_what_leaves_no_room_for_a_checkpoint_is_not_gone_on_from() -> None:
 
 def test_a_question_fits_though_its_count_is_three_percent_short() -> None:
     model, ctx = Model(), context()
-    ctx.fold_only_over_limit(Limits(16_000, 2_000, None, 0.0))
+    ctx.fold_only_over_limit(TokenLimits(16_000, 2_000, None, 0.0))
     go_on(ctx, model)
     assert model.requests
     assert all(request.max_output_tokens < 2_048 for request in model.requests)  # what is left of the window decides

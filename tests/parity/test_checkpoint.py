@@ -26,7 +26,7 @@ from foldline.reducers.truncate import OutputLimits, cut_output
 from foldline.store import FileArchive
 from foldline.testing import ScriptedModel, session
 from foldline.tokens import CharsPerFour, message_tokens
-from foldline.view.budget import Limits, Reserve, Trigger
+from foldline.view.budget import Reserve, TokenLimits, Trigger
 from foldline.view.tiles import VisibleMessage
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -169,10 +169,10 @@ def test_s2_02_without_a_token_limit_the_messages_decide() -> None:
 def test_s2_02_the_order_on_the_trigger_itself() -> None:
     view = opened(talk(30)).view
     counted = Trigger(reserve=Reserve(max_tokens=0, reserve_tokens=10**9, max_messages=60))
-    assert counted.due(view, 0, Limits(1_000, 0))
-    assert not Trigger(reserve=Reserve(max_messages=60)).due(view, 7_999, Limits(1_000, 0))
-    assert Trigger(reserve=Reserve(max_messages=60)).due(view, 8_000, Limits(1_000, 0))
-    assert not Trigger().due(view, 10**9, Limits(1_000, 0))
+    assert counted.due(view, 0, TokenLimits(1_000, 0))
+    assert not Trigger(reserve=Reserve(max_messages=60)).due(view, 7_999, TokenLimits(1_000, 0))
+    assert Trigger(reserve=Reserve(max_messages=60)).due(view, 8_000, TokenLimits(1_000, 0))
+    assert not Trigger().due(view, 10**9, TokenLimits(1_000, 0))
 
 
 # --- S2.03 ------------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from foldline.messages import Wire
 from foldline.reducers.result_share import TurnShare, cut_share, share_tokens
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, SUMMARY_PREFIX
 from foldline.testing import ScriptedModel, session
-from foldline.view.budget import Limits, consent_tokens
+from foldline.view.budget import TokenLimits, consent_tokens
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
@@ -250,9 +250,9 @@ def test_s4_03_a_reply_below_the_threshold_asks_nothing() -> None:
 
 def test_s4_03_the_question_comes_before_a_fold_is_forced() -> None:
     """Where 90 % of the window can never be sent, it is asked shortly before what can be is full."""
-    assert consent_tokens(0.9, Limits(128_000, 0)) == 109_440
-    assert consent_tokens(0.5, Limits(128_000, 0)) == 64_000
-    assert consent_tokens(0.9, Limits(100_000, 20_000)) < Limits(100_000, 20_000).input_tokens
+    assert consent_tokens(0.9, TokenLimits(128_000, 0)) == 109_440
+    assert consent_tokens(0.5, TokenLimits(128_000, 0)) == 64_000
+    assert consent_tokens(0.9, TokenLimits(100_000, 20_000)) < TokenLimits(100_000, 20_000).input_tokens
     events: list[ContextEvent] = []
     ctx = context(window=20_000, max_output_tokens=2_000, on_event=events.append)
     for number in range(200):

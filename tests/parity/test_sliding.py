@@ -22,7 +22,7 @@ from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.drop import SlidingWindow, omitted
 from foldline.reducers.summarize import SUMMARY_PREFIX, Summarize
 from foldline.testing import ScriptedModel, session
-from foldline.view.budget import Limits, Need, Pressure, Trigger
+from foldline.view.budget import Need, Pressure, TokenLimits, Trigger
 from foldline.view.view import View
 
 SYSTEM = {"role": "system", "content": "You are a coding agent."}
@@ -99,7 +99,7 @@ def test_s1_01_any_threshold_that_is_reached_makes_compaction_due(trigger: Trigg
     assert view.message_count == 20
     assert view.turn_count == 10
     assert view.tokens > 1_000
-    assert trigger.due(view, view.tokens, Limits(10**6, 0)) is due
+    assert trigger.due(view, view.tokens, TokenLimits(10**6, 0)) is due
 
 
 @pytest.mark.parametrize("given", [{"tokens": 900}, {"messages": 16}, {"turns": 8}])

@@ -13,10 +13,10 @@ from foldline.engine.context import Context
 from foldline.testing import session
 from foldline.view.budget import (
     MARGIN,
-    Limits,
     Need,
     Pressure,
     Reserve,
+    TokenLimits,
     Trigger,
     cache_rule_of,
     cache_seconds,
@@ -56,25 +56,25 @@ def model(**changes: Any) -> Model:
 def test_the_input_limit_is_the_room_beside_the_reply_less_a_tenth(
     window: int, output: int, most: int | None, room: int, limit: int
 ) -> None:
-    limits = Limits(window, output, most)
+    limits = TokenLimits(window, output, most)
     assert limits.room_tokens == room
     assert limits.input_tokens == limit
 
 
 def test_a_one_shot_fit_has_no_margin() -> None:
-    assert Limits(1_000, 100, margin=0.0).input_tokens == 900
+    assert TokenLimits(1_000, 100, margin=0.0).input_tokens == 900
 
 
 def test_the_margin_is_the_documented_tenth() -> None:
     assert MARGIN == 0.10
-    assert Limits(1_000, 0).input_tokens == 900
+    assert TokenLimits(1_000, 0).input_tokens == 900
 
 
 def test_a_reply_may_not_take_the_whole_window() -> None:
     # OpenHands/OpenHands#9937: max output = window condensed for ever.
     known = model(window_tokens=131_072, max_output_tokens=131_072)
     assert output_tokens(known, 131_072) == 4_096
-    assert Limits(131_072, output_tokens(known, 131_072)).input_tokens > 100_000
+    assert TokenLimits(131_072, output_tokens(known, 131_072)).input_tokens > 100_000
 
 
 @pytest.mark.parametrize(("window", "expected"), [(128_000, 4_096), (8_192, 1_024), (1_000, 125), (1, 0)])
@@ -104,12 +104,12 @@ def test_pressures_are_ordered() -> None:
 
 
 def test_nothing_set_is_never_due() -> None:
-    assert not Trigger().due(view_of(), 10**9, Limits(1_000, 0))
+    assert not Trigger().due(view_of(), 10**9, TokenLimits(1_000, 0))
 
 
 @pytest.mark.parametrize(("used", "due"), [(764, False), (765, True), (900, True)])
 def test_a_fraction_is_of_the_input_limit(used: int, due: bool) -> None:
-    assert Trigger(fraction=0.85).due(view_of(), used, Limits(1_000, 0)) is due
+    assert Trigger(fraction=0.85).due(view_of(), used, TokenLimits(1_000, 0)) is due
 
 
 @pytest.mark.parametrize(("fixed", "mark"), [(0, 850), (500, 850), (700, 850), (800, 900), (900, 950), (1_000, 1_000)])
@@ -119,35 +119,35 @@ def test_what_is_fixed_leaves_half_of_the_rest_below_the_mark(fixed: int, mark: 
 
 @pytest.mark.parametrize(("used", "due"), [(499, False), (500, True)])
 def test_a_number_of_tokens_is_reached(used: int, due: bool) -> None:
-    assert Trigger(tokens=500).due(view_of(), used, Limits(10**6, 0)) is due
+    assert Trigger(tokens=500).due(view_of(), used, TokenLimits(10**6, 0)) is due
 
 
 def test_a_number_of_messages_is_reached() -> None:
     view = view_of(3)
     assert view.message_count == 7
-    assert Trigger(messages=7).due(view, 0, Limits(1_000, 0))
-    assert not Trigger(messages=8).due(view, 0, Limits(1_000, 0))
+    assert Trigger(messages=7).due(view, 0, TokenLimits(1_000, 0))
+    assert not Trigger(messages=8).due(view, 0, TokenLimits(1_000, 0))
 
 
 def test_a_number_of_turns_is_reached() -> None:
     context = Context(window=10_000)
     for _ in range(3):
         context.extend([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}])
-    assert Trigger(turns=3).due(context.view, 0, Limits(1_000, 0))
-    assert not Trigger(turns=4).due(context.view, 0, Limits(1_000, 0))
+    assert Trigger(turns=3).due(context.view, 0, TokenLimits(1_000, 0))
+    assert not Trigger(turns=4).due(context.view, 0, TokenLimits(1_000, 0))
 
 
 def test_a_number_of_bytes_is_passed() -> None:
     view = view_of(3, weighed=True)
     size = view.content_bytes
     assert 0 < size < view.size_bytes
-    assert Trigger(bytes=size - 1).due(view, 0, Limits(1_000, 0))
-    assert not Trigger(bytes=size).due(view, 0, Limits(1_000, 0))
+    assert Trigger(bytes=size - 1).due(view, 0, TokenLimits(1_000, 0))
+    assert not Trigger(bytes=size).due(view, 0, TokenLimits(1_000, 0))
 
 
 def test_any_threshold_that_is_set_will_do() -> None:
     trigger = Trigger(tokens=10**9, messages=10**9, turns=1)
-    assert trigger.due(view_of(), 0, Limits(1_000, 0))
+    assert trigger.due(view_of(), 0, TokenLimits(1_000, 0))
 
 
 @pytest.mark.parametrize(
@@ -166,18 +166,18 @@ def test_the_effective_limit_of_a_reserve(reserve: Reserve, window: int, effecti
 
 def test_a_reserve_with_a_token_limit_does_not_look_at_messages() -> None:
     trigger = Trigger(reserve=Reserve(max_messages=1))
-    assert not trigger.due(view_of(), 100, Limits(128_000, 0))
-    assert trigger.due(view_of(), 111_616, Limits(128_000, 0))
+    assert not trigger.due(view_of(), 100, TokenLimits(128_000, 0))
+    assert trigger.due(view_of(), 111_616, TokenLimits(128_000, 0))
 
 
 def test_a_reserve_without_a_token_limit_looks_at_messages() -> None:
     trigger = Trigger(reserve=Reserve(max_tokens=0, max_messages=7))
-    assert trigger.due(view_of(3), 0, Limits(8_192, 0))
-    assert not trigger.due(view_of(2), 0, Limits(8_192, 0))
+    assert trigger.due(view_of(3), 0, TokenLimits(8_192, 0))
+    assert not trigger.due(view_of(2), 0, TokenLimits(8_192, 0))
 
 
 def test_a_landing_is_a_share_of_the_limit_that_triggers() -> None:
-    limits = Limits(128_000, 0)
+    limits = TokenLimits(128_000, 0)
     assert Trigger(fraction=0.9).limit_tokens(limits) == limits.input_tokens
     assert Trigger(reserve=Reserve()).limit_tokens(limits) == 111_616
     assert Trigger(reserve=Reserve(reserve_tokens=0)).limit_tokens(limits) == limits.input_tokens
@@ -185,7 +185,7 @@ def test_a_landing_is_a_share_of_the_limit_that_triggers() -> None:
 
 def test_a_share_of_the_window_is_kept_free_beside_the_reply() -> None:
     """The three-layer system: limit 10,000 less 1,000 for the reply less a tenth of the limit."""
-    trigger, limits = Trigger(keep_free=0.1), Limits(10_000, 1_000, margin=0.0)
+    trigger, limits = Trigger(keep_free=0.1), TokenLimits(10_000, 1_000, margin=0.0)
     assert trigger.limit_tokens(limits) == 8_000
     assert not trigger.due(view_of(), 8_000, limits)
     assert trigger.due(view_of(), 8_001, limits)
@@ -194,8 +194,8 @@ def test_a_share_of_the_window_is_kept_free_beside_the_reply() -> None:
 def test_what_is_not_met_is_said_in_words() -> None:
     trigger = Trigger(tokens=500, messages=7, turns=1)
     view = view_of(3)
-    assert trigger.unmet(view, 600, Limits(1_000, 0)) == "600 tokens of 500, 7 messages of 7, 1 turns of 1"
-    assert Trigger(tokens=500).unmet(view, 400, Limits(1_000, 0)) == ""
+    assert trigger.unmet(view, 600, TokenLimits(1_000, 0)) == "600 tokens of 500, 7 messages of 7, 1 turns of 1"
+    assert Trigger(tokens=500).unmet(view, 400, TokenLimits(1_000, 0)) == ""
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_whole_window_is_that_of_input_and_reply() -> None:
 
 @pytest.mark.parametrize(("share", "consent"), [(0.9, 855), (0.5, 500)])
 def test_consent_is_asked_for_before_folding_is_forced(share: float, consent: int) -> None:
-    limits = Limits(1_000, 0)
+    limits = TokenLimits(1_000, 0)
     assert consent_tokens(share, limits) == consent < limits.input_tokens
 
 

@@ -12,7 +12,7 @@ from foldline.engine.fit import count
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Message
 from foldline.tokens import ESTIMATE, system_tokens, tools_tokens, wire_bytes
-from foldline.view.budget import Limits
+from foldline.view.budget import TokenLimits
 from foldline.view.system_and_tools import System, SystemAndTools
 from foldline.view.transcript import Limited
 
@@ -193,11 +193,11 @@ def test_a_smaller_window_folds_what_was_settled_and_a_larger_one_takes_nothing_
     context.append({"role": "user", "content": "And now?"})
     whole = context.prepare()
     count_before = context.event_count
-    context.switch_model("two", Limits(2_000, 200))
+    context.switch_model("two", TokenLimits(2_000, 200))
     small = context.prepare()
     assert not whole.folds and small.folds and small.tokens <= context.limits.input_tokens
     assert small.max_output_tokens == 200 and context.model == "two"
     assert not any(isinstance(event, Limited) for event in context.events_after(count_before))
-    context.switch_model("one", Limits(100_000, 0))
+    context.switch_model("one", TokenLimits(100_000, 0))
     again = context.prepare()
     assert again.messages == small.messages and not again.folds

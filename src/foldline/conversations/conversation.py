@@ -22,7 +22,7 @@ from foldline.providers.cache_points import has_point
 from foldline.providers.summariser import is_text_only
 from foldline.store.clock import IdleTimer
 from foldline.view.archive import Archive
-from foldline.view.budget import MARGIN, Limits, cache_seconds
+from foldline.view.budget import MARGIN, TokenLimits, cache_seconds
 from foldline.view.system_and_tools import System
 from foldline.view.transcript import Entry, Event, Fold, Unfold, Usage
 
@@ -52,7 +52,7 @@ class Conversation:
         name: str,
         body: RequestBody,
         settings: ConversationSettings,
-        limits: Limits,
+        limits: TokenLimits,
         *,
         archive: Archive,
         events: Iterable[Event] = (),
@@ -169,7 +169,7 @@ class Conversation:
     def plan(
         self,
         body: RequestBody,
-        limits: Limits,
+        limits: TokenLimits,
         summarize: SummarizeWith | None = None,
         *,
         max_output_tokens: int | None = None,
@@ -204,13 +204,13 @@ class Conversation:
             self.mended = True
         return self._build_plan(plan.body, self.context.prepare(summarize)) if found.retry else None
 
-    def has_headroom(self, limits: Limits) -> bool:
+    def has_headroom(self, limits: TokenLimits) -> bool:
         """Whether the next request is too far from its limits for any fold or summary. O(1)."""
         view = self.context.view
         near = view.tokens > NO_FOLD_SHARE * limits.input_tokens or view.amounts.images or view.repairs
         return not (near or self.rewritten) and folds_by_share_only(self.context.policy)
 
-    def check_fits(self, limits: Limits) -> None:
+    def check_fits(self, limits: TokenLimits) -> None:
         """Raise DoesNotFit if the unchanged messages are larger than the window less the reply."""
         tokens, room = self._given_tokens if self.folded else self.context.view.tokens, limits.room_tokens
         if tokens > room:
@@ -218,7 +218,7 @@ class Conversation:
             parts = (Part("messages", tokens - fixed), Part("system and tools", fixed))
             raise DoesNotFit(tokens, room, parts, reason="requests are not changed here (--strict)", used_tokens=tokens)
 
-    def unchanged_plan(self, body: RequestBody, limits: Limits) -> RequestPlan:
+    def unchanged_plan(self, body: RequestBody, limits: TokenLimits) -> RequestPlan:
         """Return a plan that sends the client's bytes."""
         self.version += 1
         tokens = self._given_tokens if self.folded else self.context.view.tokens

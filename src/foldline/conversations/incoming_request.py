@@ -24,7 +24,7 @@ from foldline.codecs.dialect import dialect_named
 from foldline.conversations.request_body import RequestBody, read_body, to_json
 from foldline.engine.context import SummarizeWith
 from foldline.messages import Json, Wire
-from foldline.view.budget import Limits
+from foldline.view.budget import TokenLimits
 
 __all__ = [
     "LINK_BYTES",
@@ -89,7 +89,7 @@ class IncomingRequest:
     def __init__(
         self,
         body: RequestBody,
-        limits: Limits,
+        limits: TokenLimits,
         name: str,
         mode: PlanMode,
         summarize: SummarizeWith | None,

@@ -18,7 +18,7 @@ from foldline.engine.learned_caps import Lessons, lessons_in
 from foldline.engine.policy import Policy
 from foldline.failures import believable, silent_truncation
 from foldline.tokens import ESTIMATE, Counter
-from foldline.view.budget import Limits, Trigger, limits_of, output_tokens
+from foldline.view.budget import TokenLimits, Trigger, limits_of, output_tokens
 from foldline.view.transcript import Fold, Usage
 
 __all__ = [
@@ -98,7 +98,7 @@ class RequestPlan:
     tokens: int
     folds: int
     new_folds: tuple[Fold, ...]
-    limits: Limits
+    limits: TokenLimits
     version: int
     prepared: bool = True
 
@@ -155,7 +155,7 @@ class LimitsByClient:
         return not believable(limit_tokens, tokens) and self.clock() - at <= _ANSWER_SECONDS
 
 
-def limits_for(body: RequestBody, window_tokens: int, *, max_output_tokens: int | None = None) -> Limits:
+def limits_for(body: RequestBody, window_tokens: int, *, max_output_tokens: int | None = None) -> TokenLimits:
     """Return the limits of a request. The window keeps room for the client's output cap, or for a usual reply."""
     model = body.model or None
     reserve = body.cap_tokens or output_tokens(lookup(model), window_tokens)

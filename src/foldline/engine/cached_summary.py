@@ -15,7 +15,7 @@ from foldline.catalog.prices import CacheRule, request_price
 from foldline.errors import ProviderError, SummaryError
 from foldline.messages import Json, Reasoning
 from foldline.reducers.base import Ask
-from foldline.view.budget import Limits
+from foldline.view.budget import TokenLimits
 from foldline.view.request import Request
 from foldline.view.system_and_tools import System, SystemAndTools, Tools
 from foldline.view.transcript import Seq, Usage
@@ -130,7 +130,7 @@ class CachedSummary:
             return self._gave_up or self._faults >= MOST_FAULTS
         return True
 
-    def cheaper(self, ask: Ask, view: View, outside: SystemAndTools, limits: Limits, *, cold: bool) -> Ask | None:
+    def cheaper(self, ask: Ask, view: View, outside: SystemAndTools, limits: TokenLimits, *, cold: bool) -> Ask | None:
         """The same question as a request of the session; None where its own prompt is the better way.
 
         That is so when the session has changed, the model would not read all of the span there, there is no room for

@@ -27,7 +27,7 @@ from foldline.messages import Wire, same_until, snapshot
 from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import Archive, MemoryArchive, Originals
-from foldline.view.budget import Limits, assumed_window, cache_rule_of, limits_of
+from foldline.view.budget import TokenLimits, assumed_window, cache_rule_of, limits_of
 from foldline.view.economics import Rent
 from foldline.view.request import Request
 from foldline.view.system_and_tools import System, SystemAndTools, Tools
@@ -207,7 +207,7 @@ class Context:
         check_arguments(system=system, tools=tools)
         self._engine.set_system_and_tools(system, tools, leading)
 
-    def switch_model(self, model: str | None, limits: Limits, *, cache_seconds: int = 0) -> None:
+    def switch_model(self, model: str | None, limits: TokenLimits, *, cache_seconds: int = 0) -> None:
         """Prepare for this model, these limits, a cache that lives so long (0: as usual). O(1); not in the log."""
         engine, same = self._engine, model == self.model
         # Numbers that refusals taught belong to the model: they stay as long as it does.
@@ -217,7 +217,7 @@ class Context:
             engine.use_cache_rule(cache_rule_of(model, self.dialect, cache_seconds), same_model=same)
         engine.limits = limits
 
-    def fold_only_over_limit(self, limits: Limits) -> None:
+    def fold_only_over_limit(self, limits: TokenLimits) -> None:
         """Fold only when our own count passes the limit itself: no margin, and no trigger of the policy (`fit`)."""
         self._engine.limits, self._engine.trigger_at_limit = limits, True
 
@@ -256,7 +256,7 @@ class Context:
         return self._engine.recorder.release(self._engine.policy.checkpoints)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TokenLimits:
         """The limits in force."""
         return self._engine.limits
 

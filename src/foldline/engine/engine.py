@@ -36,7 +36,7 @@ from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.images import OldMedia
 from foldline.reducers.minimum import floor_of, too_large, too_many, too_many_bytes
 from foldline.tokens import message_tokens, wire_bytes
-from foldline.view.budget import Limits, Need, Pressure, limited
+from foldline.view.budget import Need, Pressure, TokenLimits, limited
 from foldline.view.calibration import Meter
 from foldline.view.economics import Bill, Rent, foldable
 from foldline.view.request import Request, RequestAdjuster
@@ -64,7 +64,7 @@ class Engine:
 
     recorder: Recorder
     policy: Policy
-    limits: Limits
+    limits: TokenLimits
     rent: Rent | None = None
     auto: bool = True
     max_request_bytes: int | None = None
@@ -188,7 +188,7 @@ class Engine:
         if self.rent is not None:
             self.rent.rule = rule
 
-    def note_limits(self, before: Limits) -> None:
+    def note_limits(self, before: TokenLimits) -> None:
         """Record limits that a refusal has changed: a replay keeps to them from there on. O(1)."""
         if self.limits != before:
             self.recorder.log.append(limited(self.limits))

@@ -15,7 +15,7 @@ from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
-from foldline.view.budget import Limits
+from foldline.view.budget import TokenLimits
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair
 
@@ -72,7 +72,7 @@ def fit(
         counter=counter,
     )
     # The caller names a hard limit, and may be close to it on purpose: no margin is kept, and no trigger applies.
-    context.fold_only_over_limit(Limits(max_tokens, max_output_tokens, margin=0.0))
+    context.fold_only_over_limit(TokenLimits(max_tokens, max_output_tokens, margin=0.0))
     for index, message in enumerate(_listed(messages)):  # one by one, so that an error names the message
         try:
             context.append(message)

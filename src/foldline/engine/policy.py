@@ -28,7 +28,7 @@ from foldline.reducers.mask import ShortenOld
 from foldline.reducers.minimum import Minimum
 from foldline.reducers.result_share import ResultShare
 from foldline.reducers.summarize import Summarize
-from foldline.view.budget import Limits, Trigger, consent_tokens
+from foldline.view.budget import TokenLimits, Trigger, consent_tokens
 
 __all__ = ["FOR_AMOUNTS", "FOR_BYTES", "MILD_RUNGS", "OVERFLOW", "RUNGS", "Policy"]
 
@@ -117,11 +117,11 @@ class Policy:
         share = 0.5 * landing / (self.trigger.fraction or 1.0)
         return max(landing * limit_tokens, fixed_tokens + share * room) if landing else 0.0
 
-    def ask_at_tokens(self, limits: Limits) -> int:
+    def ask_at_tokens(self, limits: TokenLimits) -> int:
         """Size at which the user is to be asked; 0 for a policy that never asks."""
         return 0 if self.consent_at is None else consent_tokens(self.consent_at, limits)
 
-    def threshold(self, used_tokens: int, limits: Limits) -> ThresholdReached | None:
+    def threshold(self, used_tokens: int, limits: TokenLimits) -> ThresholdReached | None:
         """The event that says that it is time to ask, with the figures; None if it is not."""
         if not 0 < self.ask_at_tokens(limits) <= used_tokens:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from foldline.view.budget import Limits
+from foldline.view.budget import TokenLimits
 from foldline.view.transcript import Usage
 
 __all__ = ["UsageTotals", "WindowUsage"]
@@ -80,7 +80,7 @@ class UsageTotals:
         self._checkpoints.append(_Checkpoint(fold, self.prompt_tokens, self.completion_tokens, self.last))
 
     def figures(
-        self, folds: Container[int], limits: Limits, current_tokens: int, ask_at_tokens: int = 0
+        self, folds: Container[int], limits: TokenLimits, current_tokens: int, ask_at_tokens: int = 0
     ) -> WindowUsage:
         """The figures since the newest checkpoint among the `folds` in effect. O(1)."""
         # An undo or a fork takes folds back, and with them the checkpoints on top of the stack.

@@ -87,10 +87,10 @@ def _piece(part: Part) -> str:
 
 def _provided(part: Opaque) -> str:
     """The arguments and results of a tool that the provider ran."""
-    provided = part.saying
+    provided = part.words
     call = f"→ {provided.name} {provided.arguments}".rstrip() if provided.name else ""
-    brought = f"← {'error: ' if provided.failed else ''}{provided.brought}" if provided.brought else ""
-    return "\n".join(piece for piece in (call, brought) if piece)
+    result = f"← {'error: ' if provided.failed else ''}{provided.result}" if provided.result else ""
+    return "\n".join(piece for piece in (call, result) if piece)
 
 
 _FENCE: Final = re.compile(r"^`{3,}", re.MULTILINE)

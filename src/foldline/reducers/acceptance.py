@@ -181,10 +181,10 @@ def _says_something(text: str) -> bool:
         return False
     if _PROMISE.fullmatch(bare.strip()):
         return False
-    return any(_is_said(line) for line in bare.split("\n"))
+    return any(_is_content(line) for line in bare.split("\n"))
 
 
-def _is_said(line: str) -> bool:
+def _is_content(line: str) -> bool:
     """Whether a line is more than a heading or a placeholder under one."""
     words = line.strip(" \t*#-_>\u2022[]().")
     heading = line.lstrip().startswith("#") and len(words.split()) <= _HEADING_WORDS

@@ -155,7 +155,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     mass = sum(weights.values())
     # Names in what is shown already: of the lines of an older result, those that repeat only these bring nothing.
     seen: set[str] = set()
-    told: dict[int, str] = {}
+    texts: dict[int, str] = {}
     for age, item in enumerate(reversed(items)):
         if age in shares:
             item.limit = min(item.tokens, int(left * weights[age] / mass))
@@ -167,11 +167,11 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
         text = _condensed(item, view, seen)
         if not text:
             continue
-        told[age] = text
+        texts[age] = text
         if not item.user:
             left -= view.counter.text(text) + 1
-    shown = tuple((told[age], items[-1 - age].user) for age in sorted(told, reverse=True))
-    text = _digest_text(header, len(items) - len(told), shown)
+    shown = tuple((texts[age], items[-1 - age].user) for age in sorted(texts, reverse=True))
+    text = _digest_text(header, len(items) - len(texts), shown)
     return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=DigestItems(shown)),))
 
 
@@ -202,18 +202,18 @@ def _items_of_fold(fold: Fold) -> Iterable[tuple[str, bool]]:
     for message in fold.shown:
         for part in message.parts:
             if isinstance(part, Text):
-                told = part.raw.items if isinstance(part.raw, DigestItems) else ((part.text, False),)
+                items = part.raw.items if isinstance(part.raw, DigestItems) else ((part.text, False),)
                 # A digest that came back from a store has lost its items: they are read from its text.
                 if message.kind == "digest" and not isinstance(part.raw, DigestItems):
-                    told = _parsed(part.text)
-                yield from ((text.removeprefix(USER) if user else text, user) for text, user in told)
+                    items = _parsed(part.text)
+                yield from ((text.removeprefix(USER) if user else text, user) for text, user in items)
 
 
-def _digest_text(header: str, left_out: int, told: tuple[tuple[str, bool], ...]) -> str:
+def _digest_text(header: str, left_out: int, items: tuple[tuple[str, bool], ...]) -> str:
     """The text of a digest; of consecutive user items only the first has the full label."""
     lines = [header, *([LEFT_OUT.format(n=left_out)] if left_out else [])]
     before = False
-    for text, user in told:
+    for text, user in items:
         lines.append(f"{(MORE if before else USER) if user else ''}{text}")
         before = user
     return "\n".join(lines)
@@ -250,11 +250,11 @@ def _items(view: View, start: Seq, stop: Seq) -> list[DigestItem]:
         for entry in tile.entries:
             if entry.message.role == "system" or not entry.message.agent_visible:
                 continue
-            said = list(_labelled_texts(entry.message))
+            texts = list(_labelled_texts(entry.message))
             if speaks(entry.message):
-                out.append(_item(view, [("", said[0][1])], True))
-                said = said[1:]
-            own += said
+                out.append(_item(view, [("", texts[0][1])], True))
+                texts = texts[1:]
+            own += texts
         if own:
             out.append(_item(view, own, False))
     return out
@@ -347,11 +347,11 @@ def _texts_of_provider_tools(message: Message) -> Iterable[tuple[str, str]]:
     for part in message.parts:
         if not isinstance(part, Opaque):
             continue
-        said = part.saying
-        if said.name:
-            yield _call_label(said.name), said.arguments
-        if said.brought:
-            yield FAILED if said.failed or ALARM.search(first_line(said.brought)) else GAVE, said.brought
+        words = part.words
+        if words.name:
+            yield _call_label(words.name), words.arguments
+        if words.result:
+            yield FAILED if words.failed or ALARM.search(first_line(words.result)) else GAVE, words.result
 
 
 def _call_label(name: str) -> str:

@@ -78,13 +78,13 @@ _MUCH = 20_000
 
 def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
     """Without items whose words were said again later."""
-    said: set[str] = set()
+    later: set[str] = set()
     out: list[DigestItem] = []
     for item in reversed(items):
         text = item.pieces[-1][1] if item.user or item.bare else ""
-        if text not in said or not text:
+        if text not in later or not text:
             out.append(item)
-        said.add(text)
+        later.add(text)
     return out[::-1]
 
 
@@ -103,20 +103,20 @@ def keep_instructions(items: list[DigestItem], room: int, least: float, view: Vi
     found: list[tuple[float, int, str, int]] = []
     gists: set[str] = set()
     for age, item in enumerate(reversed(items)):
-        said = sentences(item.pieces[0][1])
-        if len(said) > PASTED:
-            said = said[: PASTED // 2] + said[-PASTED // 2 :]
-        for sentence in reversed(said):
+        spoken = sentences(item.pieces[0][1])
+        if len(spoken) > PASTED:
+            spoken = spoken[: PASTED // 2] + spoken[-PASTED // 2 :]
+        for sentence in reversed(spoken):
             score = durability(sentence)
             if score < DURABLE:
                 continue
             same, score = gist(sentence), min(score, CERTAIN)
-            said_again = same in gists
+            repeated = same in gists
             gists.add(same)
-            if sentence in item.kept or score - (AGAIN if said_again and replaces(sentence) else 0.0) < least:
+            if sentence in item.kept or score - (AGAIN if repeated and replaces(sentence) else 0.0) < least:
                 continue
             tokens = view.counter.text(sentence) + 2
-            rank = max(0.0, score - (AGAIN if said_again else 0.0))
+            rank = max(0.0, score - (AGAIN if repeated else 0.0))
             # Score squared over the root of the length: a clear rule wins over several vague ones of the same size.
             found.append((-(rank**2) / tokens**0.5, age, sentence, tokens))
     spent = 0
@@ -155,14 +155,14 @@ def _share_out(items: list[DigestItem], room: int) -> int:
 
 def ages_with_room(ages: Sequence[int], room: float) -> set[int]:
     """The newest ages that all get enough of `room`: the older the group, the smaller its share."""
-    told: set[int] = set()
+    shown: set[int] = set()
     mass = 0.0
     for age in ages:
         mass += weight(age)
-        if told and room * weight(age) / mass < LEAST_TOKENS:
+        if shown and room * weight(age) / mass < LEAST_TOKENS:
             break
-        told.add(age)
-    return told
+        shown.add(age)
+    return shown
 
 
 def weight(age: int) -> float:

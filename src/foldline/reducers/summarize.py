@@ -321,11 +321,11 @@ def _record_lines(message: Message, result_chars: int) -> Iterable[str]:
 
 def _provider_tool_lines(part: Opaque, result_chars: int) -> Iterable[str]:
     """Calls of tools that the provider ran, and their results, in the form of the client's."""
-    said = part.saying
-    if said.name:
-        yield f"call {said.name}: {_short(said.arguments, 2 * result_chars)}"
-    if said.brought:
-        yield f"result{' (failed)' if said.failed else ''}: {_short(said.brought, result_chars)}"
+    words = part.words
+    if words.name:
+        yield f"call {words.name}: {_short(words.arguments, 2 * result_chars)}"
+    if words.result:
+        yield f"result{' (failed)' if words.failed else ''}: {_short(words.result, result_chars)}"
 
 
 def _text(part: Text | Image | Document) -> str:

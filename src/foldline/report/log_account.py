@@ -20,7 +20,7 @@ from foldline.store.calls import REPLY, RecordedCall
 from foldline.store.recording import Header
 from foldline.text.formatting import plural
 from foldline.text.redaction import redact
-from foldline.view.budget import Limits, cache_rule_of, limits_from, limits_of
+from foldline.view.budget import TokenLimits, cache_rule_of, limits_from, limits_of
 from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Unfold, Usage
 
 __all__ = ["account_of_log"]
@@ -42,7 +42,7 @@ class _LoggedRequest:
     whole_tokens: int
     begun_tokens: int
     base_tokens: int | None
-    limits: Limits
+    limits: TokenLimits
     folds: tuple[Fold, ...]
 
 
@@ -54,7 +54,7 @@ class _Walk:
     folds in effect save of it.
     """
 
-    limits: Limits
+    limits: TokenLimits
     model: str | None
     requests: list[_LoggedRequest] = field(default_factory=list)
     active: list[Entry] = field(default_factory=list)
@@ -184,7 +184,7 @@ def account_of_log(
     )
 
 
-def _limits(header: Header) -> Limits:
+def _limits(header: Header) -> TokenLimits:
     return limits_of(header.window or lookup(header.model).window_tokens, header.model, None)
 
 

@@ -98,7 +98,7 @@ class NameCounts:
                 self._counts.update(names(call.arguments))
             for part in message.parts:
                 if isinstance(part, Opaque):
-                    self._counts.update(names(part.saying.arguments))
+                    self._counts.update(names(part.words.arguments))
             if len(self._counts) > MOST_NAMES:
                 self._counts = Counter(dict(self._counts.most_common(MOST_NAMES // 2)))
         self._pending.clear()

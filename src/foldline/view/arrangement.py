@@ -67,9 +67,9 @@ def arrange(
     if ended:
         found.settle(())
     out = found.rendered()
-    given = [message for _, message in block]
+    before = [message for _, message in block]
     # By identity: a legal history must come out as the very objects that went in, or its prefix would be sent anew.
-    if not found.repairs and (len(out) != len(given) or any(a is not b for a, b in zip(out, given, strict=True))):
+    if not found.repairs and (len(out) != len(before) or any(a is not b for a, b in zip(out, before, strict=True))):
         found.repairs.append(Repair(block[0][0], "pairing", "results moved next to their calls"))
     return tuple(out), tuple(found.repairs)
 
@@ -250,8 +250,8 @@ class _Arrangement:
         if not is_paired(message):
             return message
         parts: list[Part] = []
-        for given in message.parts:
-            part = self._with_known_caller(seq, given)
+        for original in message.parts:
+            part = self._with_known_caller(seq, original)
             if isinstance(part, Opaque):
                 if part.opens and part.opens in self.left_out:
                     self.repairs.append(Repair(seq, "late-result", f"the answer to {part.opens!r} is told in words"))

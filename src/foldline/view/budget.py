@@ -21,10 +21,10 @@ from foldline.view.view import View
 
 __all__ = [
     "MARGIN",
-    "Limits",
     "Need",
     "Pressure",
     "Reserve",
+    "TokenLimits",
     "Trigger",
     "assumed_window",
     "cache_rule_of",
@@ -80,7 +80,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TokenLimits:
     """The limits of a request: at most `input_tokens`, out of `window_tokens` less `max_output_tokens`.
 
     `margin` is the share left free for the error of an estimate (0 for a one-shot `fit`, where our count is the
@@ -104,7 +104,7 @@ class Limits:
         object.__setattr__(self, "input_tokens", int(room * (1 - self.margin)))
 
 
-def limited(limits: Limits) -> Limited:
+def limited(limits: TokenLimits) -> Limited:
     """The event that records these limits."""
     return Limited(
         window_tokens=limits.window_tokens,
@@ -113,9 +113,9 @@ def limited(limits: Limits) -> Limited:
     )
 
 
-def limits_from(event: Limited, before: Limits) -> Limits:
+def limits_from(event: Limited, before: TokenLimits) -> TokenLimits:
     """The limits in an event, with the margin of those before."""
-    return Limits(event.window_tokens, event.max_output_tokens, event.max_input_tokens, before.margin)
+    return TokenLimits(event.window_tokens, event.max_output_tokens, event.max_input_tokens, before.margin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class Trigger:
     reserve: Reserve | None = None
     keep_free: float | None = None
 
-    def limit_tokens(self, limits: Limits) -> int:
+    def limit_tokens(self, limits: TokenLimits) -> int:
         """The limit of which a policy's landing is a share."""
         # What the policy calls its limit may be over the model's: the smaller of the two is what can be sent.
         effective = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
@@ -176,7 +176,7 @@ class Trigger:
         mark = (1.0 if self.fraction is None else self.fraction) * limit_tokens
         return max(mark, fixed_tokens + 0.5 * (limit_tokens - fixed_tokens))
 
-    def due(self, view: View, used_tokens: int, limits: Limits) -> bool:
+    def due(self, view: View, used_tokens: int, limits: TokenLimits) -> bool:
         """Whether a threshold is reached. O(1), or O(tiles) where messages or turns are counted."""
         tokens = self.tokens if self.reserve is None else self.reserve.effective_tokens(limits.window_tokens)
         # In the order of their costs: counting turns looks at every tile, all others are running totals.
@@ -188,7 +188,7 @@ class Trigger:
             or bool(self.over_counts(view, limits))
         )
 
-    def over_counts(self, view: View, limits: Limits) -> str:
+    def over_counts(self, view: View, limits: TokenLimits) -> str:
         """The thresholds of messages or turns that are reached, in words; "" for none. O(1), O(tiles) for turns."""
         messages = self.messages
         if self.reserve is not None:
@@ -199,7 +199,7 @@ class Trigger:
             counts.append((view.turn_count, self.turns, "turns"))
         return ", ".join(f"{n} {word} of {most}" for n, most, word in counts if most is not None and n >= most)
 
-    def unmet(self, view: View, used_tokens: int, limits: Limits) -> str:
+    def unmet(self, view: View, used_tokens: int, limits: TokenLimits) -> str:
         """The thresholds of tokens, messages or turns still reached, in words; "" for none (S1.05)."""
         over = self.tokens is not None and used_tokens >= self.tokens
         words = (f"{used_tokens:,} tokens of {self.tokens:,}" if over else "", self.over_counts(view, limits))
@@ -218,7 +218,7 @@ def output_tokens(model: Model, window_tokens: int) -> int:
     return cap
 
 
-def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | None) -> Limits:
+def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | None) -> TokenLimits:
     """The limits of a model with this window. Raises InvalidInput for an output that leaves no room."""
     known = lookup(model)
     if max_output_tokens is None:
@@ -228,7 +228,7 @@ def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | No
             f"must be from 0 to below the window of {window_tokens:,}, not {max_output_tokens:,}",
             place="max_output_tokens",
         )
-    return Limits(window_tokens, max_output_tokens, known.max_input_tokens if known.known else None)
+    return TokenLimits(window_tokens, max_output_tokens, known.max_input_tokens if known.known else None)
 
 
 def assumed_window(model: str | None) -> int:
@@ -272,7 +272,7 @@ def cache_seconds(body: str) -> int:
     return max((int(number) * _UNITS[tile] for number, tile in _LIFETIME.findall(body)), default=0)
 
 
-def consent_tokens(share: float, limits: Limits) -> int:
+def consent_tokens(share: float, limits: TokenLimits) -> int:
     """Size at which to ask for consent: `share` of the window, or shortly before folding is forced.
 
     A twentieth of the input limit stays for the turn in which the question is asked: together with the forced fold it

@@ -67,8 +67,8 @@ def remembered_call(part: ToolCall | Opaque) -> RememberedCall:
         return RememberedCall(part.name[:_NAME_CHARS], part.arguments[:_ARGUMENTS_CHARS])
     raw = part.raw if isinstance(part.raw, Mapping) else {}
     name = raw.get("name")
-    given = next((raw[key] for key in ("input", "arguments", "code") if raw.get(key)), "")
-    arguments = given if isinstance(given, str) else json_text(given)
+    value = next((raw[key] for key in ("input", "arguments", "code") if raw.get(key)), "")
+    arguments = value if isinstance(value, str) else json_text(value)
     return RememberedCall(
         (name if isinstance(name, str) and name else part.type)[:_NAME_CHARS], arguments[:_ARGUMENTS_CHARS]
     )
@@ -187,8 +187,8 @@ _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "inpu
 def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -> Message:
     """A user message of ours that tells a result and its call; pictures and files are sent beside the words."""
     beside = [part for part in result.parts if _may_stand(part)]
-    said = "\n".join(_words(part) for part in result.parts if not _may_stand(part))
-    text = _told("failed" if result.is_error else "has its result", called, said)
+    words = "\n".join(_words(part) for part in result.parts if not _may_stand(part))
+    text = _note_text("failed" if result.is_error else "has its result", called, words)
     message = codec.note(text)
     return codec.revise(message, [*message.parts, *beside]) if beside else message
 
@@ -199,18 +199,18 @@ def late_answer_note(codec: Codec, called: RememberedCall, answer: Opaque) -> Me
     approves = raw.get("approve")
     if isinstance(approves, bool):
         reason = raw.get("reason")
-        said = reason if isinstance(reason, str) else ""
-        return codec.note(_told(f"was {'approved' if approves else 'refused'} by the user", called, said))
-    return codec.note(_told("has its result", called, _words(answer)))
+        words = reason if isinstance(reason, str) else ""
+        return codec.note(_note_text(f"was {'approved' if approves else 'refused'} by the user", called, words))
+    return codec.note(_note_text("has its result", called, _words(answer)))
 
 
-def _told(what: str, called: RememberedCall, said: str) -> str:
+def _note_text(what: str, called: RememberedCall, words: str) -> str:
     call = _quoted(f"{called.name} {called.arguments}".strip())
     lines = [f"[An earlier call {what}. The call was:]", call]
-    if said:
+    if words:
         lines += [
             "[What came, as a tool gave it:]" if "by the user" not in what else "[The reason given:]",
-            _quoted(said),
+            _quoted(words),
         ]
     return "\n".join(lines)
 
@@ -232,6 +232,6 @@ def _words(part: Part) -> str:
         return f"(a {type(part).__name__.lower()})"
     raw = part.raw
     if isinstance(raw, Mapping):
-        told = {key: value for key, value in raw.items() if key not in {"type", "id", "tool_use_id", "call_id"}}
-        return json_text(told)
+        fields = {key: value for key, value in raw.items() if key not in {"type", "id", "tool_use_id", "call_id"}}
+        return json_text(fields)
     return ""

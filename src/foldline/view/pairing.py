@@ -277,7 +277,7 @@ class Pairing:
         # Where two turns of the model are joined, the ids of both must differ.
         joined = self.codec.one_turn and self._run is not None and message.role == "assistant"
         used = self._used if self.codec.unique_calls else self._run_ids if joined else {}
-        given = {call.id for call in message.calls}
+        ids = {call.id for call in message.calls}
         parts: list[Part] = list(message.parts)
         for index, part in enumerate(parts):
             if not isinstance(part, ToolCall):
@@ -285,7 +285,7 @@ class Pairing:
             times = used.get(part.id, 0)
             used[part.id] = times + 1
             if times:
-                name = free_name(part.id, times + 1, lambda name: name in used or name in given)
+                name = free_name(part.id, times + 1, lambda name: name in used or name in ids)
                 used[name] = 1
                 faults.append(f"call id {part.id!r} was used before; sent as {name!r}")
                 parts[index] = replace(part, id=name)

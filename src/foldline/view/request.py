@@ -86,7 +86,7 @@ class RequestAdjuster:
         self._marked[stable:] = [marked(wire) for wire in wires[stable:]]
         if self._bare > stable:
             self._bare, self._spared = stable, 0
-        given = system, tools
+        before = system, tools
         if len(list(markers(tools, system, ()))) > MARKERS:
             self._beside_most = min(self._beside_most, MARKERS - any(self._marked))
             tools, system = within(tools, system, self._beside_most)
@@ -108,7 +108,7 @@ class RequestAdjuster:
             system, _ = in_order(system, short)
             beside = list(markers(tools, system, ()))
             repairs.append(Repair(0, "cache-order", "a marker for an hour beside the messages stood behind another"))
-        same = system is given[0] and tools is given[1]
+        same = system is before[0] and tools is before[1]
         self._beside = None if same else (system, tools)
         return self._in_order(out, beside, repairs), system, tools
 

@@ -68,9 +68,9 @@ class RunningTotals:
         self.messages += sign * (len(tile.messages) - tile.joints)
         self.joints += sign * tile.joints
         # Most tiles hold text only: adding up value objects for each of them showed in the cost of an append.
-        held = tile.amounts
-        if held.images or held.pages:
-            self._media = self._media + held if sign > 0 else self._media - held
+        amounts = tile.amounts
+        if amounts.images or amounts.pages:
+            self._media = self._media + amounts if sign > 0 else self._media - amounts
         if sign > 0 and tile.is_repaired:
             self._repaired[tile.start] = tile
         elif self._repaired:

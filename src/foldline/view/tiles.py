@@ -220,11 +220,11 @@ def amounts_held(messages: Iterable[Message], before: Amounts = NOTHING) -> Amou
     # One message of plain text is by far the most common tile: it shares one value instead of making a new one.
     plain = 0
     for message in messages:
-        held = amounts_of(message.parts)
-        if held is ONE_MESSAGE:
+        amounts = amounts_of(message.parts)
+        if amounts is ONE_MESSAGE:
             plain += 1
         else:
-            before += held
+            before += amounts
     if plain == 1 and before is NOTHING:
         return ONE_MESSAGE
     return Amounts(before.images, before.pages, before.messages + plain, before.large_images)

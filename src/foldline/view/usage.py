@@ -52,8 +52,10 @@ def usage_of(reported: object, request: int = 0) -> Usage:
             written_long_tokens=min(wrote, _written_long(fields)),
             request=request,
         )
-    given = [fields[name] for name in _DETAILS if fields.get(name) is not None]
-    details = [_mapping(one) for one in given if not isinstance(one, list | tuple)]  # Google's are by kind of content
+    reported_details = [fields[name] for name in _DETAILS if fields.get(name) is not None]
+    details = [
+        _mapping(one) for one in reported_details if not isinstance(one, list | tuple)
+    ]  # Google's are by kind of content
     read_inside = [number for one in (fields, *details) if (number := _first(one, _CACHED)) is not None]
     written_inside = [number for one in details if (number := _first(one, _WRITTEN)) is not None]
     thoughts = _first(fields, _THOUGHTS) or 0  # beside the candidates' tokens (Gemini, UsageMetadata)
