@@ -209,6 +209,7 @@ class ConversationCache:
         self._unlink(cached, cached.tolerant)
 
     def _longest(self, links: Sequence[bytes], fingerprint: bytes) -> Match | None:
+        # From the end: almost every request continues a conversation, and is found at the first look-ups.
         for depth in range(len(links), 0, -1):
             found = self._by_link.get(links[depth - 1])
             if found:

@@ -179,6 +179,8 @@ def to_json(value: Json) -> str:
 
 
 def _object(form: BodyForm, text: str, raw: bytes, addressed: str) -> RequestBody:
+    # The outer object and the list of messages are parsed here, because `json` reports no positions. Every value inside
+    # goes through the C scanner of `json`.
     at = _skip(text, 0)
     if text[at] != "{":
         raise InvalidInput("is no object", place="body")
@@ -233,8 +235,9 @@ def _messages(form: BodyForm, value: Json) -> list[Wire]:
 
 
 def _scan(text: str, at: int) -> tuple[Json, int]:
-    """A value, and the place after it."""
+    """Return a value and the position after it."""
     value, stop = _DECODE(text, at)
+    # Counting brackets is cheap, and only a text with many of them can be nested too deeply.
     if text.count("[", at, stop) + text.count("{", at, stop) > _MAX_LEVELS:
         level, levels = [value], 0
         while level:
@@ -247,7 +250,7 @@ def _scan(text: str, at: int) -> tuple[Json, int]:
 
 
 def _items(text: str, at: int, spans: list[tuple[int, int]]) -> tuple[list[Json], int]:
-    """An array, the place after it, and that of each item."""
+    """Return an array and the position after it, and append the position of each item to `spans`."""
     items: list[Json] = []
     at = _skip(text, at + 1)
     if text[at] == "]":
@@ -275,7 +278,8 @@ def _expect(text: str, at: int, what: str) -> int:
 
 
 def lowered_cap(body: RequestBody, cap_tokens: int) -> dict[str, str]:
-    """A lower output cap; what the model may think has to stay below it (Anthropic: "Extended thinking")."""
+    """Return the changes for a lower output cap."""
+    # A thinking budget must stay below the cap (Anthropic, "Extended thinking").
     if body.form.caps_in:
         value = body.fields.get(body.form.caps_in)
         config = value if isinstance(value, dict) else {}

@@ -303,6 +303,8 @@ class Conversations:
 
     async def _store_lessons(self, planned: PlannedRequest) -> None:
         """Store the window that a refusal named, and its other lessons."""
+        # The conversation collects lessons by its own name of the model. They are moved out of it, because only this
+        # class knows for which client and under which name they hold.
         learned, settings = planned.cached.conversation.learned, self._settings
         while learned:
             (_, name), number = learned.popitem()

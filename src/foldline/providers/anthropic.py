@@ -93,6 +93,7 @@ class _MessagesAssembler:
             return
         body = object_in(event)
         kind = body.get("type") or event.name
+        # Gateways send errors of their own, without a type, in place of the dialect's.
         if kind == "error" or event.name == "error" or (body.get("error") and "type" not in body):
             raise StreamedError(body)
         if kind == "message_start":
@@ -123,6 +124,7 @@ class _MessagesAssembler:
     def result(self) -> AssembledReply | None:
         if self._reason is None:
             return None
+        # Anthropic refuses its own empty text blocks when they are sent back.
         blocks = [block for index in sorted(self._blocks) if not is_blank(block := self._block(index))]
         calls = any(block.get("type") == "tool_use" for block in blocks)
         messages = ({"role": "assistant", "content": blocks},) if blocks else ()

@@ -99,6 +99,7 @@ class EmbeddedServer:
             raise InvalidInput(f"must be at least {_SMALLEST_WINDOW} tokens, not {window_tokens}", place="window")
         self.api_key = secrets.token_urlsafe(24)
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the server
+        # The key goes through the pipe, because other users can see the arguments of a process.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "foldline.providers.embedded_server", str(weights.path), str(window_tokens)],
             bufsize=0,
@@ -113,6 +114,7 @@ class EmbeddedServer:
             self._process.stdin.write(f"{self.api_key}\n".encode())
         self._line: Future[bytes] = Future()
         self._line.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the start
+        # A thread, because asyncio cannot wait for a pipe on every platform, and the start outlives one event loop.
         self._reader = threading.Thread(target=self._read_line, daemon=True)
         self._reader.start()
 

@@ -1,8 +1,8 @@
 """Gemini `generateContent` over HTTP.
 
 Source: Gemini API reference, "Generating content" (each event of a stream is a whole GenerateContentResponse) and docs,
-"Thought signatures": a signature may come in a part of its own with an empty text, and goes back in that very part, so
-a part that holds one is never joined with another.
+"Thought signatures": a signature may come in a separate part with an empty text and must go back in the same part, so a
+part with a signature is never joined with another one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class GeminiDialect:
     path: Final = "/models/{model}:streamGenerateContent?alt=sse"
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
-        """System text as an object with parts, the cap in `generationConfig`; the model stands in the path."""
-        given = endpoint.extra.get(_CONFIG)
-        config = dict(given) if isinstance(given, Mapping) else {}
+        """Return a body with the system text as an object and the cap in `generationConfig`."""
+        extra = endpoint.extra.get(_CONFIG)
+        config = dict(extra) if isinstance(extra, Mapping) else {}
         key, cap_tokens = key_of(config, _CAP), request.max_output_tokens
         wanted = config.get(key)
         body: dict[str, Json] = {
@@ -46,16 +46,16 @@ class GeminiDialect:
         return {name: value for name, value in body.items() if value is not None}
 
     def adapted(self, body: Mapping[str, Json], refusal: str) -> dict[str, Json] | None:
-        """None: every field sent here is part of the dialect."""
+        """Return None: every field sent here is part of the dialect."""
         return None
 
     def assembler(self) -> _ContentAssembler:
-        """A new assembler."""
+        """Return a new assembler."""
         return _ContentAssembler()
 
 
 def _tools(request: Request) -> Json:
-    """The tools with all functions in one of them, as the API lists them; others stay as they are."""
+    """Return the tools with all functions in one tool, as in the API's own examples. Other tools stay unchanged."""
     functions: list[Json] = []
     others: list[Json] = []
     for tool in request.tools or ():
@@ -69,7 +69,7 @@ def _tools(request: Request) -> Json:
 
 class _ContentAssembler:
     def __init__(self) -> None:
-        self.finished = False  # usage may come behind the reason, so the stream is read to its end
+        self.finished = False  # usage may follow the reason, so the stream is read to its end
         self._parts: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []  # the text of each part in pieces, joined once
         self._usage: Json = None
@@ -82,6 +82,7 @@ class _ContentAssembler:
         if body.get("error"):
             raise StreamedError(dict(body))
         self._usage = reported(field_in(body, "usageMetadata")) or self._usage
+        # A blocked prompt has no candidates, and its reason is the only end of the stream.
         feedback = field_in(body, "promptFeedback")
         if isinstance(feedback, Mapping) and field_in(feedback, "blockReason"):
             self._reason = field_in(feedback, "blockReason")
@@ -93,19 +94,20 @@ class _ContentAssembler:
         parts = content.get("parts") if isinstance(content, Mapping) else None
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, Mapping):
-                yield from self._take(part)
+                yield from self._add_part(part)
         self._reason = field_in(candidate, "finishReason") or self._reason
 
     def result(self) -> AssembledReply | None:
         if self._reason is None:
             return None
         parts = [_joined(part, texts) for part, texts in zip(self._parts, self._texts, strict=True)]
+        # An empty text is dropped, unless it carries a signature.
         parts = [part for part in parts if part.get("text", "x") or is_signed(part)]
         calls = any("functionCall" in part for part in parts)
         messages = ({"role": "model", "parts": parts},) if parts else ()
         return AssembledReply(messages, finish_reason_of(self._reason, calls=calls), self._usage)
 
-    def _take(self, part: Mapping[str, Any]) -> Iterator[Piece]:
+    def _add_part(self, part: Mapping[str, Any]) -> Iterator[Piece]:
         text = part.get("text")
         if not isinstance(text, str):
             self._parts.append(dict(part))
@@ -114,7 +116,7 @@ class _ContentAssembler:
             if isinstance(call, Mapping) and isinstance(call.get("name"), str):
                 yield CallStarted(call["name"])
             return
-        if self._goes_on(part):
+        if self._continues(part):
             self._texts[-1].append(text)
         else:
             self._parts.append(dict(part))
@@ -122,7 +124,7 @@ class _ContentAssembler:
         if text:
             yield ReasoningDelta(text) if part.get("thought") is True else TextDelta(text)
 
-    def _goes_on(self, part: Mapping[str, Any]) -> bool:
+    def _continues(self, part: Mapping[str, Any]) -> bool:
         """Whether a piece of text continues the part before it: both plain text, or both thoughts, and unsigned."""
         if not self._parts or is_signed(part):
             return False

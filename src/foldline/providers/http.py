@@ -109,7 +109,7 @@ class HttpProvider:
     ) -> None:
         self._endpoint = endpoint
         self._dialect = _DIALECTS[endpoint.dialect]
-        self._given = client
+        self._shared = client
         self._own: httpx.AsyncClient | None = None
         self._sleep, self._chance = sleep, chance
         self._refusals: list[str] = []  # messages of the server about unknown fields
@@ -152,13 +152,14 @@ class HttpProvider:
         while True:
             begun, trouble = False, None
             try:
-                async with aclosing(self._once(body, request)) as pieces:
+                async with aclosing(self._attempt(body, request)) as pieces:
                     async for piece in pieces:
                         begun = True
                         yield piece
                 return
             except _Trouble as error:
                 trouble = error
+            # An adapted body is another request, not a retry: it neither waits nor counts as an attempt.
             if not begun and (adapted := self._adapted(body, trouble)) is not None:
                 body = adapted
                 continue
@@ -184,8 +185,8 @@ class HttpProvider:
     # --- attempts ----------------------------------------------------------------------------------------------------
 
     def _client(self) -> httpx.AsyncClient:
-        if self._given is not None:
-            return self._given
+        if self._shared is not None:
+            return self._shared
         if self._own is None:
             module = load_httpx()
             seconds = self._endpoint.timeout_seconds
@@ -201,6 +202,7 @@ class HttpProvider:
 
     def _adapted(self, body: Mapping[str, Json], trouble: _Trouble) -> dict[str, Json] | None:
         """Return the body without fields that the server refused as unknown, now and in future; None if it did not."""
+        # A repeated refusal means that the adaptation did not help: trying it again would loop.
         if not trouble.refusal or trouble.refusal in self._refusals or len(self._refusals) >= _MAX_ADAPTATIONS:
             return None
         adapted = self._dialect.adapted(body, trouble.refusal)
@@ -208,8 +210,8 @@ class HttpProvider:
             self._refusals.append(trouble.refusal)
         return adapted
 
-    async def _once(self, body: dict[str, Json], request: Request) -> AsyncGenerator[Piece]:
-        """One attempt. Raises _Trouble."""
+    async def _attempt(self, body: dict[str, Json], request: Request) -> AsyncGenerator[Piece]:
+        """Send a request once. Raises _Trouble."""
         httpx, assembler, start = load_httpx(), self._dialect.assembler(), monotonic()
         path = self._dialect.path.replace("{model}", quote(self._endpoint.model.removeprefix("models/"), safe="/"))
         url = self._endpoint.request_url or self._endpoint.base_url + path
@@ -253,6 +255,8 @@ class HttpProvider:
         )
 
     async def _pieces(self, response: httpx.Response, assembler: Assembler) -> AsyncGenerator[Piece]:
+        # Some servers ignore `stream` and answer in one piece. Any other type is read as a stream, because some servers
+        # send events without naming their type.
         media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if media == "application/json":
             for piece in assembler.feed_body(json_object(await read_bytes(response, _MAX_REPLY_BYTES))):
@@ -288,6 +292,7 @@ class HttpProvider:
             failure = replace(failure, retry_after_seconds=requested)
         if not failure.message:
             failure = replace(failure, message=f"{self._endpoint.base_url}: status {status} without a word")
+        # Without a key "invalid key" would send people looking for a wrong one.
         if failure.kind == "auth" and not self._endpoint.api_key:
             failure = replace(failure, message=f"{failure.message} (no key was sent)")
         trouble.failure, trouble.retries = failure, retries(failure, advice=response.headers.get("x-should-retry"))

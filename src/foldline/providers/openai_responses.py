@@ -82,6 +82,7 @@ class _ResponsesAssembler:
             return
         body = object_in(event)
         kind = body.get("type") or event.name
+        # Gateways send errors of their own, without a type, in place of the dialect's.
         if kind in ("error", "response.failed", "response.error") or (body.get("error") and "type" not in body):
             raise StreamedError(_error_in(body))
         if kind in _TEXT_DELTAS and isinstance(body.get("delta"), str):
@@ -92,6 +93,7 @@ class _ResponsesAssembler:
             yield ReasoningDelta("\n\n")  # the parts are paragraphs without line ends of their own
         elif kind == "response.output_item.added":
             yield from _started(body.get("item"))
+        # Deltas are for people only. Items are taken whole, so that nothing of them depends on how they were cut.
         elif kind == "response.output_item.done" and isinstance(body.get("item"), dict):
             index = body.get("output_index")
             self._items[index if isinstance(index, int) else len(self._items)] = body["item"]
@@ -118,17 +120,17 @@ class _ResponsesAssembler:
         response = self._response
         if response is None:
             return None
-        given = response.get("output")
-        items = [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
+        output = response.get("output")
+        items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
         if len(items) < len(self._items):  # some gateways end with an empty response
             items = [self._items[index] for index in sorted(self._items)]
         messages = tuple(map(_named, items))
         why = response.get("incomplete_details")
-        said = why.get("reason") if isinstance(why, Mapping) else None
+        cause = why.get("reason") if isinstance(why, Mapping) else None
         refused = any(part.get("type") == "refusal" for item in items for part in _parts(item))
         calls = any(item.get("type") in CALL_FIELDS for item in items)
         status = response.get("status")
-        ended = said or ("length" if status == "incomplete" else status)
+        ended = cause or ("length" if status == "incomplete" else status)
         reason = finish_reason_of(ended, calls=calls, refused=refused)
         return AssembledReply(messages, reason, reported(response.get("usage")))
 
