@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from foldline.agent.tools.base import PermissionRequest
 from foldline.hosting.runtime import Options, Runtime, settings_for
 from foldline.hosting.session_actor import ActorLimits
 from foldline.hosting.session_pool import AskPermission, SessionPool
@@ -45,3 +46,15 @@ async def acting(
     finally:
         await runtime.aclose()
         kept.close()
+
+
+async def nobody(ask: PermissionRequest) -> bool:
+    """Refuses each call of a tool."""
+    del ask
+    return False
+
+
+def words(folder: Path, name: str) -> list[str]:
+    """The messages of a session by either side, from its log."""
+    records = FileStore(folder / "sessions").records(name)
+    return [str(record["message"]["content"]) for record in records if record["type"] == "message"]

@@ -7,19 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.hosting.acting import nobody
 from tests.serving import serve
 
 from foldline.agent.events import AgentEvent, Notice
-from foldline.agent.tools.base import PermissionRequest
 from foldline.hosting.agent_conversation import AgentConversation
 from foldline.hosting.runtime import Options, Runtime, settings_for
 from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider
-
-
-async def nobody(ask: PermissionRequest) -> bool:
-    del ask
-    return False
 
 
 @asynccontextmanager

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.agent.tools.mcp import mcp_plain
+from tests.hosting.acting import nobody
 
 from foldline.agent.settings.file import find_files
 from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
-from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.context import Request
 from foldline.errors import InvalidInput
@@ -46,11 +46,6 @@ class Silent:
 
     async def aclose(self) -> None:
         self.closed += 1
-
-
-async def nobody(ask: PermissionRequest) -> bool:
-    del ask
-    return False
 
 
 def window(settings: AgentSettings, provider: Silent, learned: dict[tuple[str, str], int]) -> WindowSize:

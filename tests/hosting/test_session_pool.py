@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.hosting.acting import acting
+from tests.hosting.acting import acting, words
 from tests.serving import Served, serve
 
 from foldline.agent.events import Accepted, AgentEvent, Calling, TurnEnded
@@ -24,12 +24,6 @@ from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Event
 
 ANTHROPIC = "model: {{dialect: anthropic, provider: anthropic, base_url: '{url}', name: fake-model, api_key_env: KEY}}"
-
-
-def words(folder: Path, name: str) -> list[str]:
-    """What was said in a session by either side, from its log."""
-    records = FileStore(folder / "sessions").records(name)
-    return [str(record["message"]["content"]) for record in records if record["type"] == "message"]
 
 
 @contextmanager

@@ -91,6 +91,7 @@ def proxy(
     rules = GateRules(token=token, hosts=names_of(host, token, allow_host))
     if no_store and store is not None:
         raise InvalidInput("names a store, which --no-store does without", place="--store")
+    # Conversations of the proxy have a folder of their own: they are no sessions of the agent.
     place = None if no_store else store_place(store, os.environ, usual=conversations_path)
     if memory is not None:
         given["memory_bytes"] = memory * _MIB

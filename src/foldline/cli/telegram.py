@@ -111,6 +111,7 @@ def _token(file: str | None) -> str:
             text = ""
         except OSError as error:
             raise InvalidInput(f"cannot be read: {error.strerror or error}", place=place) from None
+    # Checked here, where the error can say what a token looks like.
     if not _TOKEN_SHAPE.fullmatch(text.strip()):
         raise InvalidInput('holds no token of a bot, which looks like "123456789:AAF…"', place=place)
     return text.strip()

@@ -93,6 +93,7 @@ class _ReceivedFile:
         if tokens <= room.budget_tokens:
             prompt_text = f"{about}]\n--- {name} ---\n{text.removesuffix(chr(10))}\n--- end of {name} ---"
             return self._build(name, prompt_text, key, tokens, shown=True)
+        # Half the budget at most: the preview serves to choose where to read on.
         head = preview_lines(lines, min(2_000, room.budget_tokens // 2))
         on = (
             f"All of it is kept. To read on, call recall with action peek, saved {key}, start_line {len(head) + 1} and "

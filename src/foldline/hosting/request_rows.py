@@ -42,6 +42,8 @@ def rows_of(context: Context) -> Iterator[RequestRow]:
     for tile in view.tiles:
         repaired = {repair.seq for repair in tile.repairs}
         for message, tokens in zip(tile.messages, tile.weights, strict=True):
+            # A tile shows originals, shortened forms and repairs side by side; only identity tells which entry a
+            # message is.
             found = next((entry for entry in tile.entries if tile.form(entry) is message), None)
             start, stop = (tile.start, tile.stop) if found is None else (found.seq, found.seq + 1)
             form = None if found is None else tile.forms.get(found.seq)

@@ -277,6 +277,7 @@ class Runtime:
         from foldline.agent.assemble import Parts, tool_names
 
         async with self._asking:
+            # Once for all sessions of a model: the query takes up to 2 s on a server that does not answer.
             if self.window is None:
                 self.window = await window_size(self.settings, self.provider, self.learned)
                 if self.window.warning is not None:
@@ -328,6 +329,7 @@ class Runtime:
             return ()
         from foldline.agent.tools.toolbox import renamed
 
+        # In parallel: each may take seconds to start.
         found = await asyncio.gather(*(self._server(name, own) for name, own in self.settings.mcp.items()))
         tools: list[Tool] = []
         used_names = set(_known_tools(self.settings))

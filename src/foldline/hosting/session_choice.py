@@ -84,6 +84,7 @@ class SelectedSession:
 
     def records(self, recording: Recording) -> list[Record]:
         """The records behind a recording, in written order. O(log)."""
+        # A session may be written meanwhile: later records would not match the recording.
         count = 1 + len(recording.events) + len(recording.other)  # one names the session
         return list(self.store.records(self.id, stop=count))
 
@@ -173,6 +174,7 @@ def sub_agents(selected: SelectedSession) -> Store:
 def select_session(store: Store, requested: str) -> SelectedSession:
     """Find the session that `named` means; sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
     name, found = "", None
+    # "agents" in a name is optional: ID/ID and ID/agents/ID mean the same.
     parts = [part for part in requested.split("/") if part != AGENTS]
     for part in parts:
         if found is not None:

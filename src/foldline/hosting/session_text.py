@@ -98,6 +98,7 @@ _FENCE: Final = re.compile(r"^`{3,}", re.MULTILINE)
 
 def export_session(recording: Recording, form: str, *, redact: bool = False) -> str:
     """Render a session as "messages" (one JSON object) or "markdown". Raises InvalidInput if it is empty. O(log)."""
+    # Entries of abandoned branches and hidden ones were never part of the conversation as it stands.
     entries = [entry for entry in active(recording.events) if not entry.hidden]
     header = recording.header
     if not entries:
@@ -166,6 +167,7 @@ def _blocks(parts: Iterable[Part]) -> Iterator[str]:
 
 def _fenced(text: str, language: str = "") -> str:
     """A code block that no fence in the text can close."""
+    # Markdown closes a fence with a longer one, so the outer fence must be the longest.
     longest = max((len(found) for found in _FENCE.findall(text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -61,6 +61,7 @@ def _add(turn: TurnRecord, record: Record) -> None:
     elif kind == "turn":
         turn.reason, turn.ended = str(record.get("reason", "")), str(record.get("at", ""))
     elif kind == "usage":
+        # The largest, not the sum: it shows how close the turn came to the limit.
         turn.prompt_tokens = max(turn.prompt_tokens, int(record.get("input_tokens", 0)))
         turn.completion_tokens += int(record.get("output_tokens", 0))
     elif kind == "fold":

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.doors.gateway.attending import QUICK, USER, attended
+from tests.hosting.acting import words
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 
@@ -16,12 +17,6 @@ from foldline.store.folders import FileStore
 from foldline.testing import FakeProvider, FakeReply
 
 GROUP, THREAD = -1001, 3
-
-
-def said_in(folder: Path, name: str) -> list[str]:
-    """What was said in a session by either side."""
-    records = FileStore(folder / "sessions").records(name)
-    return [str(record["message"]["content"]) for record in records if record["type"] == "message"]
 
 
 def asked(fake: FakeProvider) -> list[str]:
@@ -58,7 +53,7 @@ def test_each_person_has_a_session_in_each_chat_and_thread(telegram_api: Telegra
         telegram_api.send_text("the first again", user_id=USER, chat_id=GROUP, thread_id=THREAD)
         chat_gateway.texts(3, GROUP, THREAD)
     store = FileStore(tmp_path / "sessions")
-    held = {key.split(":", 2)[2]: said_in(tmp_path, name)[::2] for key, name in store.bindings().items()}
+    held = {key.split(":", 2)[2]: words(tmp_path, name)[::2] for key, name in store.bindings().items()}
     assert held == {
         "7::7": ["private"],
         "-1001::7": ["in a group"],

@@ -125,6 +125,7 @@ def undo(*, session: str, as_json: bool, source: OpenedStore) -> None:
     from foldline.store.session import FileSession
 
     selected = select_session(source.store, session)
+    # Opened, not only read: the undo is a record in the log, and one process at a time writes it.
     with closing(selected.store.open(selected.id)) as stored:
         if isinstance(stored, FileSession) and stored.torn is not None:
             log(f"{stored.torn} was set aside")

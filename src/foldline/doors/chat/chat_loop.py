@@ -81,6 +81,7 @@ class ChatLoop:
                 return
             finally:
                 conversation.save(agent)
+        # A digest has no summary: its own text is what the model reads.
         shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
         self.screen.line(compacted(agent.session.figures, shown))
 

@@ -49,6 +49,7 @@ def main_argument(arguments: str) -> str:
         return plain_line(arguments, _ARGUMENT_CHARS)
     if not isinstance(parsed, Mapping) or not parsed:
         return ""
+    # Unknown tools show their first argument, as most put the subject first.
     name = next((name for name in _MAIN if name in parsed), next(iter(parsed)))
     shown = _value(parsed[name])
     if name == "path" and isinstance(parsed.get("start_line"), int):

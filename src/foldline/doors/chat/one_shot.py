@@ -30,6 +30,7 @@ def read_piped(stdin: TextIO) -> str | None:
     # Under cron or a service manager stdin is /dev/null or a socket: nobody meant that as a prompt.
     if not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
         return None
+    # One byte more than allowed tells a full input from one that is too large.
     data = stdin.buffer.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
         raise InvalidInput(f"has more than {_MOST_BYTES:,} bytes", place="standard input")
@@ -70,6 +71,7 @@ async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO
                 out.flush()
             if conversation.id is not None:
                 chat.screen.line(f"session {conversation.id}", "dim")
+            # A script must notice an answer that was cut off.
             return 0 if ended.reason == "done" else _FAILED
 
     with interrupts.installed():

@@ -116,6 +116,7 @@ class LinePrompt:
     def _read(self) -> None:
         data = os.read(self._handle, 65_536)
         self._buffer += data
+        # An endless line (a device, a binary file) must not fill memory.
         self._ended = not data or len(self._buffer) > _LONGEST_LINE_BYTES
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

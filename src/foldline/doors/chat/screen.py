@@ -235,6 +235,7 @@ class Screen:
 
     def _on_reasoning(self, event: ReasoningDelta) -> None:
         self._set_activity("thinking")
+        # The start is kept, not the end: one line of it is shown, and the rest may be megabytes.
         self._reasoning = (self._reasoning + event.text)[:_REASONING_CHARS]
 
     def _on_call(self, event: CallStarted) -> None:

@@ -108,6 +108,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
             else open_call_log(storage.calls, notice, chat.loaded.settings.keep_calls),
             notice=notice,
         )
+        # Before the conversation in the stack, so closed after it: the last snapshot may need it.
         stack.push_async_callback(runtime.aclose)
         conversations.append(AgentConversation(runtime, store=store, emit=emit, allowed=chat.consent.allowed))
         stack.callback(conversations[0].close)

@@ -81,6 +81,7 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, ma
             notes.append(f"[With it the user sent the file {json.dumps(name)}, which was not read: {fault}.]")
             continue
         document = await store_document(actor, name, data, taken_tokens=taken_tokens)
+        # The room that one file takes is gone for the next file of the message.
         taken_tokens += document.tokens if document.shown else 0
         parts.append(document.prompt_text)
     texts = [part for part in parts if part.strip()]

@@ -75,6 +75,7 @@ async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIte
             yield
         finally:
             watching.cancel()
+            # Its jobs only start checks, and `stop_with_grace` below waits for those.
             scheduler.shutdown(wait=False)
             await asyncio.gather(watching, return_exceptions=True)
     finally:

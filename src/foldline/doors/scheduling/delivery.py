@@ -109,6 +109,7 @@ class Courier:
         if to.mode == "replace" and not report.succeeded:
             return False
         path = to.path.replace("{date}", report.day)
+        # The agent's own tools may write the same file at this moment.
         with self._workspace.lock:
             place = self._workspace.writable(path)
             if to.mode == "replace":
@@ -178,6 +179,7 @@ class Courier:
                 except httpx.InvalidURL:
                     raise FoldlineError("is no address, with the environment's values put in") from None
                 except (httpx.TransportError, TimeoutError) as error:
+                    # A connection that never opened has delivered nothing: a retry is always safe.
                     unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                     if pause is None or not (unsent or again_after_silence):
                         raise FoldlineError(f"cannot be reached: {_kind(error)}") from None

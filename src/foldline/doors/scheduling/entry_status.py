@@ -103,6 +103,7 @@ def is_running(run: EntryRun | None, now: datetime) -> bool:
     """Whether any server is running it. A run whose process is gone counts for a minute at most."""
     if run is None or run.ended:
         return False
+    # On this machine the process table is faster than a missing heartbeat: a restart need not wait a minute.
     if run.host == socket.gethostname() and run.pid != os.getpid() and not _process_exists(run.pid):
         return False
     return abs(now - parse_timestamp(run.alive or run.began)) < _ALIVE
