@@ -10,6 +10,7 @@ from tests.joints import unjoined
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import (
     LINE,
+    answered_loop,
     applied,
     asks_of,
     call,
@@ -32,10 +33,6 @@ from foldline.reducers.digest import Digest, FallbackDigest, digest_message
 from foldline.reducers.summarize import Summarize
 from foldline.testing import session
 from foldline.view.transcript import Fold
-
-
-def long(rounds: int = 20) -> list[object]:
-    return [*session(rounds, result=LINE * 12), says("done"), user("next")]
 
 
 def digest_of(wires: Sequence[object], limit: int = 300, dialect: str = "openai-chat") -> str:
@@ -153,7 +150,7 @@ def test_failures_are_told_as_such() -> None:
 
 @pytest.mark.parametrize("limit", [120, 250, 400, 700])
 def test_where_not_all_can_be_told_the_newest_are(limit: int) -> None:
-    out = digest_of(list(long(60)), limit)
+    out = digest_of(list(answered_loop(60)), limit)
     told = [n for n in range(60) if f"Step {n}." in out]
     assert told == list(range(60 - len(told), 60)), "the old ones are left out, not those after them"
     assert f"({60 - len(told)} left out)" in out
@@ -190,7 +187,7 @@ def test_thinking_is_told_only_where_nothing_was_said() -> None:
 
 def test_it_says_that_it_is_no_instruction() -> None:
     # NousResearch/hermes-agent#11475: an old request in a summary was answered again.
-    assert "not instructions" in digest_of(list(long(3)))
+    assert "not instructions" in digest_of(list(answered_loop(3)))
 
 
 def test_pictures_and_documents_are_named() -> None:
@@ -208,7 +205,7 @@ def test_a_later_digest_keeps_what_the_earlier_one_told_of_users() -> None:
 
 
 def test_it_lands_at_its_target_and_keeps_the_newest() -> None:
-    view = view_of(long(40))
+    view = view_of(answered_loop(40))
     need = need_of(view, 800)
     shown = applied(Digest(), view, need)
     assert view.estimated_tokens <= 800
@@ -217,7 +214,7 @@ def test_it_lands_at_its_target_and_keeps_the_newest() -> None:
 
 
 def test_without_need_it_does_nothing() -> None:
-    view = view_of(long())
+    view = view_of(answered_loop())
     assert folds_of(Digest(), view, need_of(view, 10**6)) == []
 
 
@@ -227,7 +224,7 @@ def test_small_spans_are_left_alone() -> None:
 
 
 def test_each_span_between_protected_parts_gets_its_own() -> None:
-    context = context_of(long(30))
+    context = context_of(answered_loop(30))
     context.pin(21)
     folds = folds_of(Digest(keep=0.0), context.view, need_of(context.view, 200))
     assert [(fold.start, fold.stop) for fold in folds] == [(0, 21), (23, 62)]

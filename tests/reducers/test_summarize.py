@@ -9,6 +9,7 @@ import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import (
     LINE,
+    answered_loop,
     asks_of,
     commit_all,
     context_of,
@@ -36,10 +37,6 @@ from foldline.view.transcript import Fold
 from foldline.view.view import View
 
 GOAL = "Goal: fix the test. Done: src/0.py was read."
-
-
-def long(rounds: int = 20) -> list[Any]:
-    return [*session(rounds, result=LINE * 12), says("done"), user("next")]
 
 
 def answered(ask: Ask, *texts: str) -> Fold:
@@ -72,7 +69,7 @@ def first(view: View, reducer: Summarize | None = None, **needs: Any) -> Ask:
 
 
 def test_the_prompt_is_a_system_text_and_the_record() -> None:
-    ask = first(view_of(long(3)))
+    ask = first(view_of(answered_loop(3)))
     assert [message["role"] for message in ask.prompt] == ["system", "user"]
     assert ask.prompt[0]["content"] == CHECKPOINT
     body = ask.prompt[1]["content"]
@@ -104,7 +101,7 @@ def test_thinking_is_no_part_of_the_record() -> None:
 
 
 def test_hidden_messages_are_no_part_of_the_record() -> None:
-    context = context_of(long(3)[:-1])
+    context = context_of(answered_loop(3)[:-1])
     context.append(user("a secret"), agent_visible=False)
     context.append(user("next"))
     assert "a secret" not in prompt_of(first(context.view))
@@ -120,20 +117,20 @@ def test_the_record_cannot_end_its_own_marks() -> None:
 
 def test_instructions_and_facts_are_passed_on() -> None:
     reducer = Summarize(keep=0.0).focused("the ports", ["port 40412"])
-    body = prompt_of(first(view_of(long(3)), reducer))
+    body = prompt_of(first(view_of(answered_loop(3)), reducer))
     assert "the ports" in body
     assert "port 40412" in body
 
 
 @pytest.mark.parametrize(("span", "most"), [(20, 2_048), (2, 256)])
 def test_the_answer_may_take_no_more_than_half_of_its_span(span: int, most: int) -> None:
-    ask = first(view_of(long(span)))
+    ask = first(view_of(answered_loop(span)))
     assert 64 <= ask.max_output_tokens <= most
 
 
 def test_the_answer_is_never_asked_to_be_larger_than_the_limit_allows() -> None:
     # google-gemini/gemini-cli#7784: a cap derived from the history asked for 339,835 output tokens.
-    view = view_of(long(400))
+    view = view_of(answered_loop(400))
     assert first(view).max_output_tokens <= 2_048
     assert first(view, window=4_000).max_output_tokens <= 900
 
@@ -148,7 +145,7 @@ def test_each_call_is_within_the_summarisers_own_window(window: int, facts: int)
     reducer = Summarize(keep=0.0, window_tokens=window).focused(
         "the ports", [f"fact {n}" for n in range(facts)] if window > 1_000 else []
     )
-    view = view_of([user("a long paste " * 6_000), *long(60)[1:]])
+    view = view_of([user("a long paste " * 6_000), *answered_loop(60)[1:]])
     asks = asked(first(view, reducer))
     assert len(asks) > 1 or window == 32_000
     for ask in asks:
@@ -165,7 +162,7 @@ def test_nothing_of_a_long_record_is_left_out() -> None:
 
 
 def test_each_piece_updates_what_came_of_the_pieces_before() -> None:
-    view = view_of(long(60))
+    view = view_of(answered_loop(60))
     asks = asked(first(view, Summarize(keep=0.0, window_tokens=2_000)), "Goal: so far")
     assert "checkpoint so far" not in prompt_of(asks[0])
     assert all("Goal: so far" in prompt_of(ask) for ask in asks[1:])
@@ -173,8 +170,8 @@ def test_each_piece_updates_what_came_of_the_pieces_before() -> None:
 
 def test_the_number_of_calls_grows_with_the_record_and_not_faster() -> None:
     # code-yeongyu/senpi#650: one message less per billed attempt.
-    few = len(asked(first(view_of(long(40)), Summarize(keep=0.0, window_tokens=3_000))))
-    many = len(asked(first(view_of(long(160)), Summarize(keep=0.0, window_tokens=3_000))))
+    few = len(asked(first(view_of(answered_loop(40)), Summarize(keep=0.0, window_tokens=3_000))))
+    many = len(asked(first(view_of(answered_loop(160)), Summarize(keep=0.0, window_tokens=3_000))))
     assert many <= 5 * few
 
 
@@ -204,7 +201,7 @@ def test_the_checkpoint_stands_for_its_span(dialect: str) -> None:
 )
 def test_bad_answers_are_rejected(answer: str, why: str) -> None:
     with pytest.raises(SummaryError, match=why):
-        first(view_of(long())).finish(answer)
+        first(view_of(answered_loop())).finish(answer)
 
 
 def test_an_answer_that_is_not_smaller_is_rejected() -> None:
@@ -215,7 +212,7 @@ def test_an_answer_that_is_not_smaller_is_rejected() -> None:
 
 
 def test_a_bad_piece_is_rejected_too() -> None:
-    asks = asked(first(view_of(long(60)), Summarize(keep=0.0, window_tokens=2_000)))
+    asks = asked(first(view_of(answered_loop(60)), Summarize(keep=0.0, window_tokens=2_000)))
     with pytest.raises(SummaryError):
         asks[1].finish("")
 
@@ -231,13 +228,13 @@ def test_other_texts_are_none(words: str) -> None:
 
 
 def test_a_missing_fact_is_added_word_for_word() -> None:
-    view = view_of([user("port 40412 stays open"), *long()[1:]])
+    view = view_of([user("port 40412 stays open"), *answered_loop()[1:]])
     reducer = Summarize(keep=0.0).focused(None, ["port 40412", "port 9"])
     assert answered(first(view, reducer), GOAL).shown[0].text.endswith("Kept word for word:\nport 40412")
 
 
 def test_a_fact_in_a_hidden_message_stays_hidden() -> None:
-    context = context_of(long()[:-1])
+    context = context_of(answered_loop()[:-1])
     context.append(user("port 40412"), agent_visible=False)
     context.append(user("next"))
     reducer = Summarize(keep=0.0).focused(None, ["port 40412"])
@@ -246,7 +243,7 @@ def test_a_fact_in_a_hidden_message_stays_hidden() -> None:
 
 def test_an_acknowledgement_follows_where_a_user_speaks_next_and_not_inside_a_loop() -> None:
     reducer = Summarize(keep=0.0, acknowledge=ACKNOWLEDGEMENT)
-    fold = answered(first(view_of(long()), reducer), GOAL)
+    fold = answered(first(view_of(answered_loop()), reducer), GOAL)
     assert [message.role for message in fold.shown] == ["user", "assistant"]
     loop = view_of([user("old " * 100), says("ok " * 100), user("go"), *session(10, result=LINE * 12)[1:]])
     asks = asks_of(Summarize(keep=0.3, acknowledge=ACKNOWLEDGEMENT), loop, need_of(loop, 600))
@@ -264,7 +261,7 @@ def twice(context: Any, more: Sequence[Any]) -> Ask:
 
 
 def test_an_earlier_checkpoint_is_updated_and_not_summarised_again() -> None:
-    ask = twice(context_of(long()), [*session(5, result=LINE * 12)[1:], says("done"), user("and now?")])
+    ask = twice(context_of(answered_loop()), [*session(5, result=LINE * 12)[1:], says("done"), user("and now?")])
     body = ask.prompt[1]["content"]
     before, record = body.split("<<<record")
     assert "Goal: the first checkpoint." in before
@@ -275,13 +272,13 @@ def test_an_earlier_checkpoint_is_updated_and_not_summarised_again() -> None:
 
 def test_a_checkpoint_alone_is_not_summarised_again() -> None:
     # openclaw/openclaw#120663: with nothing new to fold, a blank skeleton replaced the summary in 47 % of runs.
-    view = view_of(long())
+    view = view_of(answered_loop())
     view.commit(answered(first(view), GOAL))
     assert asks_of(Summarize(keep=0.0, least_tokens=1), view) == []
 
 
 def test_two_checkpoints_in_one_span_are_both_kept() -> None:
-    context = context_of([*long(10)[:-1], user("the live request"), *session(10, result=LINE * 12)[1:]])
+    context = context_of([*answered_loop(10)[:-1], user("the live request"), *session(10, result=LINE * 12)[1:]])
     before, after = asks_of(Summarize(keep=0.0), context.view, need_of(context.view))
     context.view.commit(answered(before, "Goal: BEFORE the request."))
     context.view.commit(answered(after, "Goal: AFTER the request."))
@@ -301,7 +298,7 @@ def test_words_that_had_to_stay_beside_a_checkpoint_are_in_the_next_record() -> 
 
 
 def test_a_digest_in_the_span_is_part_of_the_record() -> None:
-    context = context_of(long(20), window=1_000, policy="confirm", max_output_tokens=0)
+    context = context_of(answered_loop(20), window=1_000, policy="confirm", max_output_tokens=0)
     context.prepare()
     assert "Digest of" in sent(context.view)
     context.extend([*session(10, result=LINE * 12)[1:], says("done"), user("and now?")])
@@ -312,13 +309,13 @@ def test_a_digest_in_the_span_is_part_of_the_record() -> None:
 
 
 def test_the_tail_that_stays_is_a_share_of_the_target() -> None:
-    view = view_of(long(40))
+    view = view_of(answered_loop(40))
     ask = asks_of(Summarize(keep=0.5), view, need_of(view, 1_000))[0]
     assert view.between(view.index(ask.stop), len(view.tiles)) <= 500
 
 
 def test_the_tail_may_be_so_many_tokens_and_at_most_half_of_the_limit() -> None:
-    view = view_of(long(40))
+    view = view_of(answered_loop(40))
     ask = asks_of(Summarize(keep_tokens=700), view, need_of(view))[0]
     assert 500 < view.between(view.index(ask.stop), len(view.tiles)) <= 700
     tight = asks_of(Summarize(keep_tokens=20_000, reserve=Reserve()), view, need_of(view, window=2_000))[0]
@@ -326,7 +323,7 @@ def test_the_tail_may_be_so_many_tokens_and_at_most_half_of_the_limit() -> None:
 
 
 def test_the_tail_may_be_so_many_messages() -> None:
-    view = view_of(long(40))
+    view = view_of(answered_loop(40))
     ask = asks_of(Summarize(keep_messages=5), view)[0]
     assert 82 - ask.stop + 1 >= 5
     assert view.tiles[view.index(ask.stop)].start == ask.stop
@@ -337,14 +334,14 @@ def test_small_spans_are_left_alone() -> None:
 
 
 def test_only_the_first_span_where_that_is_wanted() -> None:
-    context = context_of(long(30))
+    context = context_of(answered_loop(30))
     context.pin(21)
     assert len(asks_of(Summarize(keep=0.0), context.view)) == 2
     assert len(asks_of(Summarize(keep=0.0, first_only=True), context.view)) == 1
 
 
 def test_a_result_that_came_while_the_model_wrote_refuses_no_fold_that_still_holds() -> None:
-    context = context_of(long())
+    context = context_of(answered_loop())
     ask = first(context.view)
     context.extend([says("and more"), user("and now?")])
     fold = answered(ask, GOAL)

@@ -9,6 +9,7 @@ from typing import Any
 from foldline.engine.context import Context
 from foldline.engine.fit import check
 from foldline.reducers.base import Ask, Reducer
+from foldline.testing import session
 from foldline.view.budget import Need, Pressure
 from foldline.view.transcript import Fold
 from foldline.view.view import View
@@ -16,6 +17,16 @@ from foldline.view.view import View
 Wire = dict[str, Any]
 
 LINE = "a line of a result that was read\n"
+
+
+def tool_loop(rounds: int = 20, dialect: str = "openai-chat") -> list[Any]:
+    """A session of so many calls with long results."""
+    return list(session(rounds, result=LINE * 12, dialect=dialect))
+
+
+def answered_loop(rounds: int = 20) -> list[Any]:
+    """A tool loop, its answer and the user's next message."""
+    return [*tool_loop(rounds), says("done"), user("next")]
 
 
 def context_of(wires: Sequence[Any], dialect: str = "openai-chat", **settings: Any) -> Context:
