@@ -186,7 +186,7 @@ def _print_table(console: Console, calls: Sequence[RecordedCall]) -> None:
     for name, cell in columns:
         # rich would shrink figures before notes; a minimum width keeps them whole.
         written = max(len(cell(call)) for call in calls)
-        noted = name.endswith("notes")  # where there is not room for all, this one is cut: the figures stay whole
+        noted = name.endswith("notes")  # on a narrow terminal this column is cut, so that figures stay whole
         table.add_column(
             name,
             justify="left" if noted else "right",

@@ -4,7 +4,7 @@
 1    the request would be refused, or does not fit
 2    bad usage or bad input: one line on stderr says where, and nothing was written
 130  stopped with Ctrl-C
-141  whoever read the output stopped reading
+141  the reader of the output went away
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Commands(click.Group):
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         # Python sets it to None if the descriptor is closed at start (`>&-`).
-        if sys.stdout is None:  # closed by whoever started this; nothing is read, written or paid for
+        if sys.stdout is None:  # closed by the parent process: nothing is read, written or paid for
             _print_error("foldline: standard output is closed: there is nowhere to write to")
             sys.exit(_BAD_INPUT)
         try:

@@ -1,4 +1,4 @@
-"""What the servers ask of clients: the token, where it is needed, and the names under which they may be asked for."""
+"""Access to the servers: the token that clients must show, and the host names that a server answers to."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from foldline.errors import InvalidInput
 __all__ = ["TOKEN", "names_of", "token_of"]
 
 TOKEN: Final = "FOLDLINE_TOKEN"
-"""The environment variable that holds the token: what stands in a command line every process may read."""
+"""The environment variable that holds the token. Every process can read a command line."""
 
 _TOKEN_CHARS: Final = 16
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def token_of(token_file: str | None, environ: Mapping[str, str]) -> str | None:
-    """What clients must show; None for nothing. Raises InvalidInput for what can be no token, and OSError."""
+    """Return the token that clients must show; None if none is needed. Raises InvalidInput for a bad token, and
+    OSError.
+    """
     if token_file is not None:
         token, place = Path(token_file).expanduser().read_text("utf-8").strip(), f"--token-file {token_file}"
     else:
@@ -33,9 +35,9 @@ def token_of(token_file: str | None, environ: Mapping[str, str]) -> str | None:
 
 
 def names_of(host: str, token: str | None, allow_host: tuple[str, ...]) -> frozenset[str] | None:
-    """The names that a server at this address may be asked for by; None for any.
+    """Return the host names that a server at this address answers to; None for any.
 
-    Raises InvalidInput where others could come in and no token is asked of them.
+    Raises InvalidInput if other machines could connect without a token.
     """
     from foldline.doors.http.server import is_loopback
 

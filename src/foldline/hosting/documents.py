@@ -1,4 +1,4 @@
-"""Files that a user sends to a session. Bytes and text are stored, and the model is told as much as fits.
+"""Files that a user sends to a session. Bytes and text are stored; the model reads as much as fits.
 
 The size guard is the one for reading a file (S4.06, S4.09): the whole text if it is within the budget of one result,
 else its figures, its first lines, and how to read on.
@@ -31,7 +31,7 @@ _CHUNK_LINES: Final = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDocument:
     """A stored file. `original` is the archive key of its bytes, `text` that of its text ("" without any).
-    `prompt_text` is what the model is told, `tokens` the size of the text, and `shown` says whether all of it is in
+    `prompt_text` is what the model reads, `tokens` the size of the text, and `shown` says whether all of it is in
     `prompt_text`.
     """
 
@@ -45,7 +45,7 @@ class StoredDocument:
 
 
 async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_tokens: int = 0) -> StoredDocument:
-    """Store a file in the archive of a session, as safe as its log, and return what the model is told about it.
+    """Store a file in the archive of a session, as safe as its log, and return what the model reads of it.
 
     `taken_tokens` is the size of the other files of the same message. Raises what `SessionActor.keep` raises. A PDF
     takes half a second and more, in a process of its own.

@@ -324,7 +324,7 @@ class Runtime:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     async def _started(self) -> tuple[Tool, ...]:
-        """The tools of the MCP servers, started beside each other. One that does not start is told, and left out."""
+        """The tools of the MCP servers, started in parallel. One that fails to start is reported and left out."""
         if not self.settings.mcp:
             return ()
         from foldline.agent.tools.toolbox import renamed

@@ -59,7 +59,7 @@ def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool,
         _refuse_same(source.store, target)
         try:
             copy_all(source.store, target, _with_progress(names), report)
-        except OSError as error:  # of a store: what was copied until then is there, and is said first
+        except OSError as error:  # an error of the store: sessions copied until then are reported first
             fault = error
         left = len(names) - report.looked_at
         _print_report(report, source.store, target, left, as_json=as_json)

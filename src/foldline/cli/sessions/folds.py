@@ -118,7 +118,7 @@ def _plain(fold: Fold, selected: SelectedSession, in_effect: bool) -> dict[str, 
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--store")
 def undo(*, session: str, as_json: bool, source: OpenedStore) -> None:
-    """Take back the last batch of folds: what they stand for is shown to the model again.
+    """Take back the last batch of folds: the model is shown their messages again.
 
     The session must not be open in another process. The next request folds again if it would not fit.
     """

@@ -174,7 +174,7 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, sour
     """
     from foldline.text.safe_regex import Pattern
 
-    Pattern(pattern)  # a bad one is said even where there is nothing to search
+    Pattern(pattern)  # a bad pattern is an error even if there is nothing to search
     found: list[tuple[str, int, int, str]] = []
     more = False
     for hit in _hits(pattern, source.store, session):

@@ -65,7 +65,7 @@ async def telegram(
 
     Waits while Telegram cannot be reached. Raises InvalidInput for a refused token.
     """
-    os.environ.setdefault("PTB_TIMEDELTA", "true")  # or the library warns at each wait that it is told of
+    os.environ.setdefault("PTB_TIMEDELTA", "true")  # or the library warns at each Retry-After
     address = "https://api.telegram.org" if base_url is None else base_url.rstrip("/")
     bot = Bot(
         token,

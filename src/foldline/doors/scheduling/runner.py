@@ -114,7 +114,7 @@ class ScheduleRunner:
         self._stopping = True
         for actor in self._active_turns.values():
             actor.pause()
-        if self._checks:  # what one of them has claimed is begun, and has the grace too
+        if self._checks:  # a run that one of them has claimed starts, and gets the grace too
             await asyncio.wait(set(self._checks))
         late = set(self._running.values())
         if late:
