@@ -137,7 +137,7 @@ def bench(
 
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: the worker is ended and its folder removed."""
+    """Treat SIGTERM like Ctrl-C: the worker is killed and its folder removed."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -165,7 +165,7 @@ def _has_exact() -> bool:
 
 
 def _rounded(value: Any) -> Any:
-    """The same with seven digits of each number: what is beyond is noise, and doubles the file."""
+    """The value with seven digits a number: the rest is noise, and doubles the file."""
     match value:
         case float():
             return float(f"{value:.7g}")
@@ -179,7 +179,7 @@ def _rounded(value: Any) -> Any:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[BenchProgress], None]]:
-    """Say how far it is on stderr: a bar for the system at work on a terminal, else a line when one is done."""
+    """Report progress on stderr: a bar for the running system on a terminal, else a line when one ends."""
     if not sys.stderr.isatty():
         yield lambda step: log(_ended(step)) if step.ended else None
         return

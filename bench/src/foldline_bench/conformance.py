@@ -1,4 +1,4 @@
-"""The engine under compaction-conformance-kit: what survives when a conversation is compacted to a few characters.
+"""The engine under compaction-conformance-kit: what survives when a conversation is compacted to few characters.
 
 The kit plants rules, constraints, facts, goals and preferences in a conversation, has it compacted five times, and
 looks for their words in the text. Its class is `Foldline`:
@@ -58,11 +58,11 @@ class KitTurn(Protocol):
 
     @property
     def role(self) -> str:
-        """Who said it: "system", "user", "assistant" or "tool"."""
+        """The speaker: "system", "user", "assistant" or "tool"."""
 
     @property
     def text(self) -> str:
-        """What was said."""
+        """The words of the turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _within(messages: Sequence[Wire], budget_chars: int) -> str:
 
 
 def _messages(turns: Sequence[KitTurn]) -> list[Wire]:
-    """The turns as messages. A text of ours, which comes back as one system turn, is read as what it was made of."""
+    """The turns as messages. A text of the engine, which comes back as one system turn, is parsed into its messages."""
     if len(turns) == 1 and _TURN.match(turns[0].text):
         pieces = _TURN.split(turns[0].text)[1:]
         pairs = zip(pieces[::2], pieces[1::2], strict=True)

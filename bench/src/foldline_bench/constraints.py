@@ -1,4 +1,4 @@
-"""Planted constraints: whether what a user or an operator laid down once is still in every later request.
+"""Planted constraints: whether a rule that a user or operator gave once is still in every later request.
 
 The constraints and their wording are those of conpact (the benchmark of "Lost in Compaction", arXiv 2608.11242), read
 from its package. Each is planted in recorded sessions, one at a time, at the top or in the middle, in the words of the
@@ -82,7 +82,7 @@ class ConstraintCount:
 
 
 class Recent:
-    """The last messages alone, whatever they are: the baseline."""
+    """The last messages only: the baseline."""
 
     def __init__(self, count: int = RECENT) -> None:
         self._count = count
@@ -184,7 +184,7 @@ def _sender(system: str, session: Session, budget_tokens: int) -> Sender:
 
 
 def table(results: Sequence[ConstraintCount]) -> str:
-    """Of how many constraints each was there at every request of every session; below it what was lost."""
+    """How many constraints were in every request of every session, and below it those that were lost."""
     numbers = {one.number for one in results}
     heads = [f"{position}, {role}" for position, role in PLACES]
     lines = [f"{'budget':>8}  {'system':<14}" + "".join(f"{head:>16}" for head in heads)]

@@ -21,7 +21,7 @@ __all__ = ["SessionInputs", "collect_sessions"]
 
 @dataclass(frozen=True, slots=True)
 class SessionInputs:
-    """The sessions that could be read, by file and by what is told of them, and the files that could not."""
+    """The readable sessions, as files and as rows of the result, and the files that could not be read."""
 
     files: Sequence[SessionFile]
     rows: Sequence[SessionRow]

@@ -1,4 +1,4 @@
-"""A system under test: whatever makes, of a history, the messages that are sent.
+"""A system under test: anything that makes the messages of a request from a history.
 
 Systems of other people are modules of `foldline_bench.peers`, or files `peer.py` in a folder of peers. Each has
 
@@ -27,13 +27,13 @@ Count: TypeAlias = Callable[[Wire], int]
 
 
 class System(Protocol):
-    """One system for one session. What it does for itself is timed; what only carries messages to and fro is not."""
+    """One system for one session. Its own work is timed; conversion to and from its types is not."""
 
     def prepare(self, history: Sequence[Wire]) -> None:
-        """Untimed: turn what is new into the system's own types. `history` grows by appending; leave it as it is."""
+        """Untimed: convert new messages into the system's types. `history` grows by appending; do not change it."""
 
     def view(self, history: Sequence[Wire]) -> Any:
-        """Timed: what the system itself does for one request."""
+        """Timed: the system's own work for one request."""
 
     def finish(self, out: Any) -> Sequence[Wire]:
         """Untimed: what `view` gave, as Chat Completions has it; messages left alone are the history's own objects."""
@@ -47,7 +47,7 @@ MakeSystem: TypeAlias = Callable[[int, Count, Summarise], System]
 
 
 class PeerModule(Protocol):
-    """What a module of a peer has."""
+    """The interface of a peer's module."""
 
     SYSTEMS: Mapping[str, MakeSystem]
     PACKAGES: tuple[str, ...]

@@ -130,7 +130,7 @@ def stress_table(budget: BudgetResult) -> Table | None:
 
 
 def notes(budget: BudgetResult) -> list[str]:
-    """What has to be said beside the figures: rules that were broken, what was not finished, who died, first errors."""
+    """Notes below the figures: broken rules, unfinished sessions, workers that died, first errors."""
     out = []
     for run in budget["runs"]:
         figures = run["figures"]

@@ -1,4 +1,4 @@
-"""The result of a bench as it is written: one JSON object, and what each of its parts means.
+"""The result of a bench as it is written: one JSON object, and the meaning of each part.
 
 Sizes are tokens by one neutral counter; prices are tokens at the full input price.
 """
@@ -230,7 +230,7 @@ class Stress(TypedDict):
 
 
 class SystemRun(TypedDict):
-    """One system at one budget. `died`: the last line that its process said before it ended early.
+    """One system at one budget. `died` is the last line of a process that ended early.
 
     `apart`: it finished fewer than half of the sessions, and is left out of the comparison. Figures are over the
     sessions in common; those of a system set apart over what it finished itself.
@@ -310,7 +310,7 @@ class Bootstrap(TypedDict):
 
 
 class BenchResult(TypedDict):
-    """A whole bench. `partial`: it was stopped, and systems or budgets are missing that were asked for.
+    """A whole bench. `partial`: it was stopped, and requested systems or budgets are missing.
 
     `schema` is SCHEMA. `made`: when and where. `counter` is the name of the neutral counter, by which all sizes are
     told; with `own_counter` each system that has a counter decided by that. `told_rule` is the cache rule that policies

@@ -1,1 +1,1 @@
-"""What a bill could have been at best, known in hindsight."""
+"""The lowest bills that were possible, with hindsight."""

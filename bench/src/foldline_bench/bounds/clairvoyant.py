@@ -1,4 +1,4 @@
-"""The cheapest choice of what to hide, for one who knows what every later reply will refer to.
+"""The cheapest choice of what to hide, with knowledge of what every later reply will refer to.
 
 What a policy's requests still showed has to be shown at the same requests; everything else may leave after it has been
 sent once. This says how much knowing what will be needed is worth at most, beside knowing when to fold (`bound`).
@@ -69,7 +69,7 @@ def least_hiding_tokens(
     rule: CacheRule,
     cold: Collection[int] = frozenset(),
 ) -> float:
-    """The least bill when of all messages before the newest cut only what is needed is shown. O(requests · messages).
+    """The least bill if, before the newest cut, only needed messages are shown. O(requests · messages).
 
     A fold may reach to `latest_cuts` at each request, and writes only what stands after its cut: what is needed before
     it, and what leaves there once it is needed no more, costs no writing. So no choice of what to hide and when, at
@@ -143,7 +143,7 @@ def met_of(recording: MeasuredSession, watching: WatchedSender) -> tuple[MetRefe
 def needs_of(
     met: Iterable[MetReference], recording: MeasuredSession, watching: WatchedSender, *, far_only: bool, whole: bool
 ) -> tuple[ReferenceNeed, ...]:
-    """What has to stay for these references. With `whole` the message that holds the fact stays whole.
+    """What must stay for these references. With `whole`, the message that holds the fact stays whole.
 
     One token of each fact is left out for rounding. O(references).
     """

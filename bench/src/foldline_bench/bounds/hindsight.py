@@ -93,7 +93,7 @@ class WatchedSender(Managed):
         return changed, 0
 
     def keep_tokens(self, fixed_tokens: float) -> float:
-        """What the policy keeps whole of the newest messages when it folds: its digest's share of the landing."""
+        """Newest tokens that the policy keeps whole when it folds: its digest share of the landing."""
         policy, limit = self.context.policy, self.context.limits.input_tokens
         share = max((r.kept_share for r in policy.reducers if isinstance(r, HasKeptShare)), default=Digest().keep)
         return share * policy.landing_tokens(limit, int(fixed_tokens), default=0.60)
@@ -121,7 +121,7 @@ class Course:
 
 
 def course_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_every: int | None = None) -> Course:
-    """What a policy's run says of the session, and of what its own folds show. O(requests · messages).
+    """What a policy's run tells about the session and its folds. O(requests · messages).
 
     A cut is where the policy's `keep` begins, or where its fold reached to if that is newer. What its folds changed
     behind the cut counts as if it had been shown less before the cut: the size of each request is the real one.
@@ -180,7 +180,7 @@ def _least_share(written: Sequence[float], shown: Sequence[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a policy paid for a session and the least that folds like its own would have, in tokens at the full price.
+    """What a policy paid for a session, and the least that such folds could have cost, in tokens at the full price.
 
     `cost_tokens` is the policy's real bill, summaries included; `schedule` the cheapest in hindsight, whose digests
     stay in place; `anew` the cheapest that writes its whole digest anew at each fold, as the policies here do.

@@ -1,4 +1,4 @@
-"""The cheapest sequence of folds in hindsight: what no schedule of such folds can go below.
+"""The cheapest sequence of folds in hindsight: a lower bound for every schedule of such folds.
 
 A session is a stream of messages; before each request some more have come. A fold at a request, with a cut, shows
 everything before the cut shortened. Between folds the provider's cache holds what was sent; at a fold only what stands
@@ -73,7 +73,7 @@ def least_price(rule: CacheRule, tokens: float, written_tokens: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Session:
-    """What the programme works on: positions of cuts, what is shown before each, what has come by each request."""
+    """The input of the dynamic programme: positions of cuts, tokens shown before each, arrivals by request."""
 
     at: tuple[float, ...]
     shown: tuple[float, ...]
@@ -93,7 +93,7 @@ class _Session:
         return self.fixed_tokens + self.shown[cut] + self.at[self.come[request]] - self.at[cut]
 
     def new_tokens(self, request: int) -> float:
-        """What came before a request."""
+        """Tokens that arrived before a request."""
         return self.at[self.come[request]] - (self.at[self.come[request - 1]] if request else 0.0)
 
     def cuts(self, request: int) -> range:
@@ -125,7 +125,7 @@ class _Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTerms:
-    """What every schedule of a session has to keep to. Sizes in tokens.
+    """The constraints on every schedule of a session. Sizes are in tokens.
 
     `fixed_tokens` stand before all messages and stay. `shown` says how many tokens stand for the oldest so many,
     ascending; `shown_at` how many do before some cuts, where that is less. At least `keep_tokens` of the newest stay as

@@ -1,4 +1,4 @@
-"""Figures of one system over many sessions, against no management, with intervals; and who is on the Pareto front."""
+"""Figures of one system over many sessions, relative to no management, with intervals; and the Pareto front."""
 
 from __future__ import annotations
 

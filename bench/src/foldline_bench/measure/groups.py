@@ -1,4 +1,4 @@
-"""What kind of work a recorded session is: the groups in which figures are given apart.
+"""The kind of work in a recorded session: figures are also given by group.
 
 The mix of sessions decides every figure over all of them, so that it has to be seen through.
 """

@@ -64,7 +64,7 @@ def is_conclusive(found: Interval | None) -> bool:
 
 
 def interval(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Interval | None:
-    """The statistic of some values and the middle 95 % of what it is over resamples (percentile bootstrap).
+    """The statistic, and the middle 95 % of its values over resamples (percentile bootstrap).
 
     None when there are no values. O(resamples · n log n).
     """

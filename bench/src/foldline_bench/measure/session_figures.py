@@ -21,7 +21,7 @@ __all__ = ["Allowance", "AllowanceSpentError", "CheckedSender", "bound_figures",
 
 
 class AllowanceSpentError(BaseException):
-    """The time that a system has is over. No `Exception`: code that swallows those is what is interrupted by it."""
+    """The time of a system is over. No `Exception`, so that code that swallows those cannot swallow it."""
 
 
 class Allowance:
@@ -32,7 +32,7 @@ class Allowance:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Take off what is done in here. Raises AllowanceSpentError, in the midst of it, when there is nothing left.
+        """Charge the time of a block. Raises AllowanceSpentError inside it when no time is left.
 
         For the main thread; it has SIGALRM to itself meanwhile.
         """
@@ -63,7 +63,7 @@ class CheckedSender:
         self._allowance = allowance
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """What the sender sends. Raises DoesNotFit as it does: then nothing is sent, which is no request at all.
+        """Send by the measured sender. Raises DoesNotFit as it does; nothing is sent then, which counts as no request.
 
         Raises AllowanceSpentError when there is no time left.
         """
@@ -102,7 +102,7 @@ def figures_of_session(done: Replay, watched: CheckedSender, rules: Mapping[str,
 
 
 def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, CacheRule]) -> None:
-    """Put in the prices with cold caches of a replay whose policy was told of the pauses. O(turns · rules)."""
+    """Add the prices with cold caches, from a replay whose policy knew of the pauses. O(turns · rules)."""
     whole, summaries = _prices(told.turns, rules), _summaries(told.turns, rules)["cost"]
     for name in rules:
         figures["cost"][name]["cold"] = whole[name]["cold"]

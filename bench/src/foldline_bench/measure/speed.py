@@ -76,7 +76,7 @@ class CostGrowth:
 
 @dataclass(frozen=True, slots=True)
 class ImportSpeed:
-    """`import foldline` in a fresh interpreter: the best of some runs, and what it loads of other packages."""
+    """`import foldline` in a fresh interpreter: the best of some runs, and the third-party modules that it loads."""
 
     seconds: float
     foreign_modules: tuple[str, ...]
@@ -169,7 +169,7 @@ def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES
 
 
 def _exponent(points: Sequence[tuple[int, float]]) -> float | None:
-    """Slope of log time over log messages (least squares); None when there are too few points to tell."""
+    """Slope of log time over log messages (least squares); None with too few points."""
     logs = [(math.log(size), math.log(seconds)) for size, seconds in points if seconds > 0]
     if len({size for size, _ in logs}) < _ENOUGH:
         return None

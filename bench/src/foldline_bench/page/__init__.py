@@ -1,1 +1,1 @@
-"""The page that shows what a bench measured."""
+"""The HTML page of a bench."""

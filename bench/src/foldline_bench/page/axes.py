@@ -32,7 +32,7 @@ _Box: TypeAlias = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where a value stands in a chart: evenly, or by its logarithm. What is beyond an end stands at it."""
+    """The position of a value in a chart, linear or logarithmic. Values beyond an end are drawn at it."""
 
     low: float
     high: float
@@ -65,7 +65,7 @@ class Frame:
         x_name: str,
         y_name: str,
     ) -> list[str]:
-        """Grid lines with their figures, and what the axes mean."""
+        """Grid lines with their figures, and the titles of the axes."""
         left, right, foot, top = self.x.start, self.x.stop, self.y.start, self.y.stop
         out = []
         for value, words in y_ticks:

@@ -26,7 +26,7 @@ _DEAREST: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """One system in the chart of cost against recall; `state` says whether it is on the front, off it, or not sound."""
+    """One system in the chart of cost against recall; `state` is on the front, off it, or not sound."""
 
     number: int
     name: str

@@ -1,4 +1,4 @@
-"""The page of a bench: what each system costs, keeps and breaks, and how long it takes, budget by budget."""
+"""The page of a bench: cost, recall, faults and times of each system, budget by budget."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _compared(budget: BudgetResult) -> str:
 
 
 def _spots(budget: BudgetResult, own: frozenset[str]) -> Iterator[Spot]:
-    """The systems that have both figures; numbers are those of the list beside the chart."""
+    """The systems with both figures. Their numbers are those of the list beside the chart."""
     for number, run in enumerate(listed(budget), 1):
         figures = run["figures"]
         cost = None if figures is None else _shown(figures["cost"][FRONT_RULE]["warm"]["ratio"])
@@ -169,7 +169,7 @@ def _interval(kept: MetReferences) -> Interval | None:
 
 
 def _colours(spots: Sequence[Spot], budget: BudgetResult, own: frozenset[str]) -> Mapping[str, int]:
-    """The systems whose lines are told apart: ours and those on the front, as many as there are colours."""
+    """The systems with a colour of their own: ours and those on the front, as far as the colours go."""
     wanted = [spot.name for spot in spots if spot.ours] + [spot.name for spot in spots if spot.state == "front"]
     wanted += [run["system"] for run in budget["runs"] if run["system"] in own and run["system"] != NONE]
     return {name: number for number, name in enumerate(list(dict.fromkeys(wanted))[:_COLOURS])}

@@ -1,4 +1,4 @@
-"""What the page of a bench needs over the style of all pages. One set of colours per scheme, each 3:1 on its paper."""
+"""Styles of the bench's page, beside those of all pages. One set of colours a scheme, each 3:1 on its paper."""
 
 from __future__ import annotations
 

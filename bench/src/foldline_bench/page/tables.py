@@ -1,4 +1,4 @@
-"""What stands beside and below the charts of a bench: the list of systems, tables, what else has to be said."""
+"""Lists and tables of the page: the systems beside the charts, and all figures below."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BOUNDS: Final = (
 
 
 def listed(budget: BudgetResult) -> list[SystemRun]:
-    """The front first, then what is sound, what is not, what was not compared; cheapest first in each."""
+    """The systems in order: the front, sound ones, others, those not compared; cheapest first in each."""
 
     def place(run: SystemRun) -> tuple[int, float]:
         figures = run["figures"]
@@ -37,7 +37,7 @@ def state(figures: SystemFigures) -> Literal["front", "sound", "wrong"]:
 
 
 def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
-    """Every system by its number in the chart, with both figures and what is wrong with it."""
+    """Every system by its number in the chart, with both figures and its faults."""
     kinds = {spot.number: spot for spot in spots}
     bounded = any(any(_bounds(run["figures"])) for run in budget["runs"])
     rows = []
@@ -100,7 +100,7 @@ def _wrong(run: SystemRun) -> str:
 
 
 def tables(budget: BudgetResult) -> str:
-    """All figures, by kind of work, times, and what else has to be said."""
+    """All figures, by kind of work, times, and notes."""
     stress = stress_table(budget)
     said = "".join(f"<li>{foreign(line, 600)}</li>" for line in notes(budget))
     return "\n".join(

@@ -120,7 +120,7 @@ class _Recorded:
 
 
 def _said(text: str) -> Iterator[Wire]:
-    """The messages in the text that a model is shown. Their numbers go up by one; what else looks like one is not."""
+    """The numbered messages in the text of a prompt. Numbers go up by one, which tells them from similar lines."""
     role, number, body = "", 1, ""
     for line in text.splitlines():
         head = _NUMBERED.match(line)
@@ -168,7 +168,7 @@ class _CompactedHistory:
         return self._loop.run(apply_compaction(self._messages, strategy=self._strategy, tokenizer=self._tokenizer))
 
     def finish(self, out: Any) -> list[Wire]:
-        """All that is not recorded is a summary: no strategy changes what a message holds."""
+        """Everything that is not recorded is a summary: no strategy changes the content of a message."""
         return [self._neutral.recorded.get(message.message_id) or self._summary(message) for message in out]
 
     def _summary(self, message: Message) -> Wire:

@@ -36,7 +36,7 @@ class OverBudgetError(Exception):
 
 
 class _Cliff:
-    """One engine, whose store knows what it compacted of this session before."""
+    """One engine, whose store knows its earlier compactions of this session."""
 
     def __init__(self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, strict: bool = False) -> None:
         self._budget_tokens = budget_tokens

@@ -10,7 +10,7 @@ __all__ = ["text_counter"]
 
 
 def text_counter(count: Count) -> Callable[[str], int]:
-    """Tokens of a text alone, without what a message adds around it; each is counted once. O(size), then O(1).
+    """Tokens of a text alone, without the overhead of a message; cached. O(size), then O(1).
 
     The counter of messages remembers by identity, and a text has none that lasts.
     """

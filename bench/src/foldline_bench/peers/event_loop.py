@@ -1,4 +1,4 @@
-"""Calling what is asynchronous in a package from a system, which is not."""
+"""Calls asynchronous code of a package from a system, which is synchronous."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _T = TypeVar("_T")
 
 
 class Loop:
-    """An event loop of one system, closed with it: what a package keeps for a loop stays good from call to call."""
+    """The event loop of one system, closed with it. One loop for all calls: packages keep objects that belong to it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         finalize(self, self._loop.close)
 
     def run(self, call: Coroutine[Any, Any, _T]) -> _T:
-        """Wait for a call; what it raises comes out."""
+        """Run a coroutine to its end; its errors are raised."""
         return self._loop.run_until_complete(call)

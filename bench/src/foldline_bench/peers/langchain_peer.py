@@ -62,7 +62,7 @@ class _Unasked(BaseChatModel):
 
 
 class _History:
-    """The session in LangChain's messages, and the way back. Ids tell a copy's original."""
+    """The session as LangChain's messages, and the way back. Ids connect copies with their originals."""
 
     def __init__(self, count: Count) -> None:
         self._count = count
@@ -104,7 +104,7 @@ def _calls(message: BaseMessage) -> Any:
 
 
 class _Base:
-    """What the three have in common: conversion, the way back, and the system message held apart."""
+    """The common part: conversion, the way back, and the separate system message."""
 
     def __init__(
         self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, own_counter: bool = False

@@ -1,4 +1,4 @@
-"""Finding again, in what a package gives back, the messages that it did not change.
+"""Finds the unchanged messages in the output of a package.
 
 A request is judged by the recorded messages themselves: what a package passed on unchanged must come back as the same
 object, also where the package works on copies.
@@ -20,14 +20,14 @@ def fingerprint(wire: Wire) -> str:
 
 
 class OriginalMessages:
-    """The recorded messages by what they hold. Equal messages are one: the first of them stands for all."""
+    """The recorded messages by content. Of equal messages, the first stands for all."""
 
     def __init__(self) -> None:
         self._read = 0
         self._by_content: dict[str, Wire] = {}
 
     def learn(self, history: Sequence[Wire]) -> None:
-        """Take in what the history, which grows by appending, has more than last time. O(size of what is new)."""
+        """Add the messages that the history, which grows by appending, has gained. O(size of the new ones)."""
         for wire in history[self._read :]:
             self._by_content.setdefault(fingerprint(wire), wire)
         self._read = len(history)

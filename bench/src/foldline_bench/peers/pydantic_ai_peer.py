@@ -87,7 +87,7 @@ def _user_content(content: Any) -> Any:
 
 
 def _texts(wire: Wire) -> Iterator[str]:
-    """What the package counts of a message, text by text."""
+    """The texts of a message that the package counts."""
     yield _text(_user_content(wire.get("content")))
     for call in wire.get("tool_calls") or ():
         yield from (call["function"]["name"], call["function"]["arguments"])
@@ -123,7 +123,7 @@ class _HarnessRun:
         return self._names.get(wire["tool_call_id"], "tool")
 
     def part(self, wire: Wire) -> Any:
-        """One part of a request: what a user, or a tool, says."""
+        """One part of a request: words of a user, or a tool's result."""
         content = _user_content(wire.get("content"))
         if wire["role"] == "tool":
             return self.know(ToolReturnPart(self.name_of(wire), _text(content), wire["tool_call_id"]), wire)
@@ -254,7 +254,7 @@ class _HarnessSystem:
                 self._pending.append((wire, run.part(wire)))
 
     def _usage(self, reply: Wire) -> RequestUsage:
-        """What a provider would have reported with the reply to the last request."""
+        """The usage that a provider would have reported for the last request."""
         if self._own_counter or not self._sent:
             return RequestUsage()
         return RequestUsage(input_tokens=sum(map(self._count, self._sent)), output_tokens=self._count(reply))

@@ -19,7 +19,7 @@ __all__ = ["Auto"]
 
 
 class Auto:
-    """An agent whose context manager is told of each message, each request and each refusal, as its loop would."""
+    """An agent whose context manager gets each message, request and refusal, as from the agent's loop."""
 
     def __init__(
         self, budget_tokens: int, count: Count, summariser: FixedSummariser, *, own_counter: bool = False
@@ -38,7 +38,7 @@ class Auto:
         return self._summariser.summarize(prompt, said=self._conversation.said(messages))
 
     def prepare(self, history: Sequence[Wire]) -> None:
-        """Untimed: what is new, as the package's messages."""
+        """Untimed: the new messages in the package's types."""
         self._new += self._conversation.take(history)
         if self._conversation.system and self._agent.system_prompt is None:
             self._agent.system_prompt = "\n\n".join(str(wire["content"]) for wire in self._conversation.system)

@@ -112,7 +112,7 @@ class _Managed:
         return tokens
 
     def _tokens(self) -> int:
-        """The neutral count of the request: what the provider goes by. O(blocks)."""
+        """The neutral count of the request, by which the provider decides. O(blocks)."""
         wires = [wire for message in self._agent.messages for wire in self._conversation.wires(message)]
         return sum(map(self._count, self._conversation.system + wires))
 

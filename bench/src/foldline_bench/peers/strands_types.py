@@ -20,7 +20,7 @@ _CALL: Final = re.compile(r"\[tool call: [^\n\]]+\] ")
 
 
 def _blocks(wire: Wire) -> list[dict[str, Any]]:
-    """What a message of Chat Completions holds, as the package's blocks."""
+    """The content of a Chat Completions message as the package's blocks."""
     content = wire.get("content")
     if wire["role"] == "tool":
         text = content if isinstance(content, str) else json.dumps(content)
@@ -52,7 +52,7 @@ def _input(arguments: str) -> Any:
 
 
 def _rendered(role: str, blocks: Sequence[Mapping[str, Any]], known: Mapping[int, tuple[Any, Wire]]) -> list[Wire]:
-    """A message that the package made or changed: the results that it left alone, and what else it holds."""
+    """A message that the package made or changed: results that it left alone, and its other content."""
     wires: list[Wire] = []
     for block in blocks:
         if "toolResult" in block:
@@ -84,7 +84,7 @@ def text_of(blocks: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _unflattened(blocks: Sequence[Mapping[str, Any]]) -> Iterator[Wire]:
-    """The messages in blocks of text: a block names a role, or the tool that what follows is from."""
+    """The messages in blocks of text: a block names a role, or the tool of the text that follows."""
     role, texts = "user", list[str]()
     for text in (block.get("text", "") for block in blocks):
         marker = _ROLE.fullmatch(text) or _RESULT.fullmatch(text)
@@ -108,12 +108,12 @@ class StrandsHistory:
         self._known: dict[tuple[int, ...], tuple[Any, list[Wire]]] = {}
 
     def prompt(self, messages: Sequence[Mapping[str, Any]], system_prompt: str | None) -> list[Wire]:
-        """What a model is asked, as Chat Completions has it."""
+        """The prompt of a model call, in Chat Completions."""
         asked: list[Wire] = [{"role": "system", "content": system_prompt or ""}]
         return asked + [wire for message in messages for wire in self.wires(message)]
 
     def said(self, messages: Sequence[Mapping[str, Any]]) -> list[Wire]:
-        """The messages that a summary is asked of: all but the question at the end.
+        """The messages to summarise: all but the question at the end.
 
         Or, where the package has flattened them into one message, those that its blocks are of.
         """
@@ -122,7 +122,7 @@ class StrandsHistory:
         return [wire for message in messages[:-1] for wire in self.wires(message)]
 
     def take(self, history: Sequence[Wire]) -> list[dict[str, Any]]:
-        """What is new: results that follow each other are one message of the user."""
+        """The new messages; consecutive results become one message of the user."""
         made: list[dict[str, Any]] = []
         wires: list[list[Wire]] = []
         merged = False
@@ -153,7 +153,7 @@ class StrandsHistory:
         return wires
 
     def wires(self, message: Mapping[str, Any]) -> list[Wire]:
-        """The recorded messages where it is unchanged; new ones for what was changed. O(blocks)."""
+        """The recorded message where it is unchanged, else a new one. O(blocks)."""
         blocks = message["content"]
         known = self._known.get(tuple(map(id, blocks)))
         return known[1] if known else self._know(blocks, _rendered(message["role"], blocks, self._results))

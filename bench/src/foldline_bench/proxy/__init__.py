@@ -1,1 +1,1 @@
-"""What the proxy adds to a request, measured beside a direct call and LiteLLM's proxy."""
+"""The overhead of the proxy, measured beside a direct call and LiteLLM's proxy."""

@@ -1,4 +1,4 @@
-"""Measure what the proxy adds, beside LiteLLM's: `python -m foldline_bench.proxy [--json FILE]`.
+"""Measure the overhead of the proxy, beside LiteLLM's: `python -m foldline_bench.proxy [--json FILE]`.
 
 One upstream, one kind of client, one run: the ways take turns, round after round. Under "light" and "busy" each client
 asks at fixed times and the upstream takes its time, as models do; under "saturated" neither waits.
@@ -85,7 +85,7 @@ def _once(way: str, phase: str, number: int, wanted: LoadPlan, watched: dict[str
 
 
 def _machine(asked: argparse.Namespace) -> dict[str, Any]:
-    """What the figures depend on besides the code."""
+    """The machine and versions that the figures depend on."""
     model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "")
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     load = os.getloadavg() if hasattr(os, "getloadavg") else None
@@ -110,7 +110,7 @@ def _lines(path: str) -> list[str]:
 
 
 def _version_of(command: str) -> str:
-    """Of the LiteLLM that the command stands beside."""
+    """The version of LiteLLM next to its command."""
     asks = "from importlib.metadata import version as v; print(v('litellm'))"
     python = str(Path(command).with_name("python"))
     return subprocess.run([python, "-c", asks], capture_output=True, text=True, check=True).stdout.strip()

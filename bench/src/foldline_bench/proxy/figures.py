@@ -1,4 +1,4 @@
-"""From what the clients saw to the figures that are compared."""
+"""Turns the reports of clients into comparable figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIRECT: Final = "direct"
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One way under one load, once: what was seen, and the processor time that each process took meanwhile."""
+    """One route under one load, once: the clients' report, and the processor time of each process."""
 
     way: str
     phase: str
@@ -117,7 +117,7 @@ def _number(value: float | None, width: int, digits: int = 1) -> str:
 
 
 def table(rows: Sequence[RouteFigures]) -> str:
-    """For people: one block per phase, and what the proxies are to each other."""
+    """A table for people: one block a phase, and the ratio between the proxies."""
     lines: list[str] = []
     for phase in dict.fromkeys(row.phase for row in rows):
         here = [row for row in rows if row.phase == phase]

@@ -1,4 +1,4 @@
-"""The clients of a measurement: `python -m foldline_bench.proxy.load` asks one address and prints what it saw as JSON.
+"""The clients of a measurement: `python -m foldline_bench.proxy.load` loads one address and prints a JSON report.
 
 Every client has a connection of its own and a conversation that grows by each answer, as agents have them; it reads
 HTTP by hand, so that the clients are not what is measured. What was asked is checked against what was answered.
@@ -32,7 +32,7 @@ _USER_BYTES: Final = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What one measurement asks for.
+    """The plan of one measurement.
 
     `every_seconds` is the time from one request of a client to its next (0: at once when the last one has ended).
     `first_seconds` is how long the upstream takes to its first event, half to one and a half times that by chance
@@ -55,7 +55,7 @@ class LoadPlan:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What the clients saw: `requests` are those of the `seconds` that count, `answered` in `lasted_seconds` are all.
+    """The clients' report: `requests` are those of the `seconds` that count, `answered` in `lasted_seconds` are all.
 
     The times are those of requests that began in the seconds that count, also where they were answered later.
     `first_byte_seconds`: from the request to the first byte of the body, without what the upstream waits by itself;
@@ -219,7 +219,7 @@ class Client(asyncio.Protocol):
             self._seen.late += self._wanted.every_seconds > 0 and self._began > self._due + 0.1
 
     def _wrong(self) -> str:
-        """What is wrong with a whole answer, "" if nothing is."""
+        """The fault of a complete answer, "" if there is none."""
         if f'"{self._mark}"'.encode() not in self._read:
             return "the answer of another request"
         words = self._read.count(f'"{WORD}"'.encode())
@@ -298,7 +298,7 @@ async def load(wanted: LoadPlan) -> LoadReport:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Take a Load as JSON, run it, print what was seen as JSON."""
+    """Read a plan as JSON, run it, print the report as JSON."""
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.proxy.load", description=__doc__)
     parser.add_argument("wanted", help="the fields of Load as JSON")
     wanted = LoadPlan(**json.loads(parser.parse_args(given).wanted))

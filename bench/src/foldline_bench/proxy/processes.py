@@ -1,4 +1,4 @@
-"""The processes of a measurement: started on loopback, asked for their processor time and memory, ended."""
+"""The processes of a measurement, on loopback: start, processor time and memory, end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROC: Final = Path("/proc")
 
 
 class NotUpError(RuntimeError):
-    """A process of the measurement did not come up; the end of what it printed is in the message."""
+    """A process of the measurement did not start; the message has the end of its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class ServerProcess:
 
 
 def _tree(pid: int) -> list[int]:
-    """The process and all below it, as far as the system tells."""
+    """The process and its descendants, as far as the system lists them."""
     try:
         below = [
             int(each) for task in (_PROC / f"{pid}/task").iterdir() for each in (task / "children").read_text().split()

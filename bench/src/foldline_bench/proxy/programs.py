@@ -51,7 +51,7 @@ def _quiet(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def start_foldline(upstream: str, folder: Path, command: str) -> Iterator[ServerProcess]:
-    """`foldline proxy` with its defaults; the window is given, since the upstream of the benchmark tells none."""
+    """`foldline proxy` with its defaults, and the window: the upstream of the benchmark does not report one."""
     port = free_port()
     given = [command, "proxy", "--upstream", upstream, "--port", str(port), "--window", "128000"]
     with running(given, port, ready="/foldline/state", folder=folder, environment=_quiet(folder)) as up:

@@ -68,7 +68,7 @@ class FakeModelServer(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         self._transport = None
 
     def data_received(self, data: bytes) -> None:

@@ -23,7 +23,7 @@ Got = TypeVar("Got")
 
 
 class Backend(Protocol):
-    """Does pieces of work side by side. Used as a context manager: leaving it ends what is under way.
+    """Runs pieces of work in parallel. A context manager: leaving it ends pending work.
 
     `batch` is how many replays of one session a piece of work should have: what is under way is lost when all ends.
     """
@@ -174,7 +174,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 
 
 def _begin() -> None:
-    """What a worker does first."""
+    """Initialise a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 

@@ -53,7 +53,7 @@ def _plain(value: float) -> Json:
 
 
 def neighbours(settings: Iterable[Setting]) -> tuple[Setting, ...]:
-    """What lies one step beside these in each figure, without these; policies of other systems have none."""
+    """The settings one step away in each figure, without these; policies of other systems have none."""
     known = tuple(settings)
     found = dict.fromkeys(near for setting in known if setting.policy in OURS for near in _variants(setting))
     return tuple(setting for setting in found if setting not in known)

@@ -56,7 +56,7 @@ def _source(name: str, packages: Mapping[str, Traversable]) -> bytes | None:
 
 
 def _imported(text: bytes) -> Iterator[str]:
-    """What may be modules in the imports of a source."""
+    """Names in the imports of a source that may be modules."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

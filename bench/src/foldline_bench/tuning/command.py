@@ -132,7 +132,7 @@ def _warn_of_unknown(model: str, conditions: Conditions, window: int | None) -> 
 
 @contextmanager
 def _report_when_stopped(state: Path, *, fresh: bool) -> Iterator[None]:
-    """Say what is left of the work after Ctrl-C, and name all sessions of which none could be used."""
+    """After Ctrl-C, say how much of the work is stored; if no session was usable, list all with the reasons."""
     try:
         yield
     except KeyboardInterrupt:
@@ -163,7 +163,7 @@ def _own_sessions() -> tuple[str, ...]:
 
 
 def _state_folder() -> Path:
-    """The folder of the platform for what can be had again; without platformdirs the one of XDG."""
+    """The platform's folder for data that can be made again; without platformdirs, that of XDG."""
     try:
         from foldline.store.paths import cache_folder
     except ImportError:
@@ -184,7 +184,7 @@ def _engine(name: str, address: str | None, workers: int | None) -> Backend:
 
 @contextmanager
 def _progress(about: str) -> Iterator[Callable[[TuneProgress], None]]:
-    """Say how far it is on stderr: a bar on a terminal, else a line for each part of the work and its quarters."""
+    """Report progress on stderr: a bar on a terminal, else a line for each part of the work and its quarters."""
     if not sys.stderr.isatty():
         yield _log_step
         return

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ResampledFigure:
-    """A figure over the sessions, and the middle 95 % of what it is when they are drawn again (bootstrap)."""
+    """A figure over the sessions, and the middle 95 % of its values over resamples (bootstrap)."""
 
     value: float
     low: float
@@ -46,7 +46,7 @@ class ResampledFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingFigures:
-    """What one setting did over some sessions.
+    """Figures of one setting over some sessions.
 
     `cost_tokens` is the price of all input, in tokens at the full input price; `cost` the input's price by that of no
     management, `median_cost` the median of the sessions' own ratios. `far`, `line`, `far_tool` are means over the
@@ -131,7 +131,7 @@ def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping
 
 
 def point_of(outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome]) -> tuple[float, float]:
-    """Cost, and what far recall lacks: both are better when smaller. O(sessions)."""
+    """Cost, and the far recall that is missing: smaller is better for both. O(sessions)."""
     base = [none[outcome.session] for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
     return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
@@ -188,7 +188,7 @@ def front(points: Sequence[tuple[float, float]], same: float = _SAME) -> list[in
 
 
 def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
-    """All places, layer by layer: the front, then the front of what is left, and so on. O(n² log n) at worst."""
+    """All positions, layer by layer: the front, then the front of the rest, and so on. O(n² log n) at worst."""
     left = list(range(len(points)))
     out = []
     while left:
@@ -199,7 +199,7 @@ def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
 
 
 def worth_a_row(found: Sequence[SettingFigures]) -> list[SettingFigures]:
-    """Those of a front that keep visibly more than what is cheaper, cheapest first."""
+    """The points of a front with visibly more recall than cheaper ones, cheapest first."""
     points = [(figures.cost.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
     return [found[place] for place in front(points)]
 

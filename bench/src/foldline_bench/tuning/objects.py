@@ -41,7 +41,7 @@ def _refused(uri: str, error: Exception) -> InvalidInput:
 
 
 def reason_of(error: Exception, place: str) -> str:
-    """An error in one line, without what a URI says of a password; behind its first sentence stand identifiers."""
+    """An error in one line, without a password in a URI, and without the identifiers after its first sentence."""
     text = " ".join(str(error).split())
     return text.replace(place, SessionSource("file", place).shown)[:300]
 

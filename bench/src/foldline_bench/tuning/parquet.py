@@ -79,7 +79,7 @@ def read_row(source: SessionSource) -> Session:
 
 
 def _value(name: str, value: Any, source: SessionSource) -> Json:
-    """The value of a column: JSON text is read, and of nested values what is null is left out.
+    """The value of a column: JSON text is parsed, and nulls in nested values are dropped.
 
     A column of structs has every field in every row: null is how it says that there is none.
     """
@@ -108,7 +108,7 @@ def _without_null(value: Any) -> Json:
 
 @contextmanager
 def _file(place: str) -> Iterator[Any]:
-    """A Parquet file, open; of an object store only the parts that are asked for are fetched."""
+    """Open a Parquet file. From an object store only the needed parts are fetched."""
     far = is_address(place)
     try:
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What `foldline tune` prints of what it found."""
+"""The output of `foldline tune`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN: Final = "trigger, landing and keep"
 
 
 def print_found(tuned: TuneResult, conditions: Conditions) -> None:
-    """The table of what was found, what its columns mean, and what was chosen."""
+    """Print the table of results, the meaning of its columns, and the choice."""
     console = terminal()
     for line in _about(tuned, conditions):
         console.print(line, soft_wrap=True)
@@ -60,7 +60,7 @@ def _about(tuned: TuneResult, conditions: Conditions) -> Iterator[str]:
 
 
 def _prices(tuned: TuneResult, conditions: Conditions) -> str:
-    """Whose prices the bill is at, or who has none."""
+    """The model whose prices make the bill, or the models without a price."""
     models = {conditions.model or look.model or "": conditions.model_of(look) for look in tuned.looks}
     unknown = sorted(name for name, model in models.items() if model.input_usd_per_million is None)
     if unknown == [""]:
@@ -82,7 +82,7 @@ def _columns(tuned: TuneResult) -> list[Column]:
 
 
 def _unit(tuned: TuneResult) -> str:
-    """The head of what was paid: without prices it is no money."""
+    """The heading of the cost column: without prices it is no money."""
     return "tokens" if tuned.none.reply_usd is None else "bill"
 
 
@@ -110,7 +110,7 @@ def _interval(span: ResampledFigure | None) -> str:
 
 
 def _bill(figures: SettingFigures) -> str:
-    """The whole bill in money, else what the input is worth in tokens at the full price, which the head says."""
+    """The whole bill in money; without prices, the cost of the input in tokens at the full price."""
     if figures.input_usd is None or figures.reply_usd is None:
         return compact(figures.cost_tokens)
     return money(figures.input_usd.value + figures.reply_usd)
@@ -141,7 +141,7 @@ def _legend(tuned: TuneResult, gone: Sequence[str]) -> Iterator[str]:
 
 
 def _replies(tuned: TuneResult) -> str:
-    """What of a bill is for replies: the recorded ones, so that only a price step of long requests can change it."""
+    """The replies' share of a bill. They are the recorded ones, so only the price step of long requests changes it."""
     found = [each.reply_usd for each in (*tuned.front, tuned.none) if each.reply_usd is not None]
     least, most = money(min(found)), money(max(found))
     if least == most:
@@ -150,7 +150,7 @@ def _replies(tuned: TuneResult) -> str:
 
 
 def block_comments(tuned: TuneResult, conditions: Conditions) -> tuple[str, ...]:
-    """Lines for the head of the settings: what they were measured on, and what they came to."""
+    """Comment lines above the settings: how they were measured, and with what result."""
     best = tuned.chosen
     far = "not measurable" if best.far is None else f"{best.far.value:.2f}"
     return (
@@ -161,7 +161,7 @@ def block_comments(tuned: TuneResult, conditions: Conditions) -> tuple[str, ...]
 
 
 def plain_report(tuned: TuneResult, conditions: Conditions, block: str, *, min_far: float | None) -> dict[str, Any]:
-    """All of it as plain JSON values; docs/tune.md says what each means."""
+    """The results as plain JSON values; docs/tune.md documents each."""
     return {
         "schema": SCHEMA,
         "made": {"date": datetime.now(UTC).isoformat(timespec="seconds"), "foldline": version("foldline")},

@@ -74,7 +74,7 @@ class NothingToTune(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class TuneProgress:
-    """How far it is: what is being done, and how many are done of so many in this part of it: sessions or replays."""
+    """Progress: the current part of the work, and how many of its sessions or replays are done."""
 
     doing: str
     unit: str
@@ -84,7 +84,7 @@ class TuneProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
-    """What came of it. `front` is cheapest first; `none` is no management, over the same sessions.
+    """The result. `front` is cheapest first; `none` is no management, over the same sessions.
 
     `requests` are counts by the hash of a session. Of the replays of the sessions in `looks`, `replayed` were run and
     `known` there from before; all settings, and none, on all of them would be `whole`. `aside` are those of sessions
@@ -241,7 +241,7 @@ class Tuning:
         return out
 
     def _order(self, looks: Sequence[SessionSummary]) -> tuple[SessionSummary, ...]:
-        """Those that tell of far recall first, for each round is to have some; else by chance, which is their hash."""
+        """Sessions with far references first, as each round needs some; else by their hash, which is random."""
         none = self._outcomes
         return tuple(sorted(looks, key=lambda look: (not is_conclusive(none[look.sha256, UNMANAGED]), look.sha256)))
 

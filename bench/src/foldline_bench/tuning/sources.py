@@ -56,7 +56,7 @@ def _located(name: str) -> Iterator[SessionSource]:
 
 
 def _in_file(place: str) -> Iterator[SessionSource]:
-    """A file's only session, or those in its rows. A Parquet file that is damaged is one, and is told when it is read.
+    """A file's only session, or those in its rows. A damaged Parquet file counts as one; reading it reports the damage.
 
     So it is left out, as every other file that cannot be read, and does not end all.
     """
@@ -125,7 +125,7 @@ def _in_a_file(source: SessionSource) -> Session:
 
 
 def _tried(read: Callable[[], T], place: str, pauses_seconds: Sequence[float] = _PAUSES_SECONDS) -> T:
-    """What comes of reading; what a network failed to bring is asked for again after each pause. Raises OSError then.
+    """Read with retries after pauses, for errors of the network. Raises OSError after the last one.
 
     Files of this machine are read once: an error of theirs does not go away.
     """

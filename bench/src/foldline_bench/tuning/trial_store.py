@@ -25,7 +25,7 @@ _LOCK_SECONDS: Final = 0.2
 
 
 class TrialStore:
-    """What is known, and the file that it is added to. `fresh` leaves aside what was known before."""
+    """Known results, and the file to which new ones are appended. `fresh` ignores what was known."""
 
     def __init__(self, file: IO[bytes], known: dict[str, TrialOutcome]) -> None:
         self._file = file
@@ -89,7 +89,7 @@ def _read(file: IO[bytes]) -> dict[str, TrialOutcome]:
 
 
 def _result(line: bytes) -> tuple[str, TrialOutcome] | None:
-    """What a line says; None for one of another form or one that is damaged: it is replayed again."""
+    """The result in a line; None for a damaged line or another form, whose replay is run again."""
     try:
         record: Any = json.loads(line)
         if record["v"] != _FORM:

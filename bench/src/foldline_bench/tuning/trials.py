@@ -27,7 +27,7 @@ __all__ = ["look_at", "run"]
 
 
 def look_at(source: SessionSource) -> SessionSummary:
-    """Read a session, and say what it is; what is wrong with it is in the result. Raises OSError (a network)."""
+    """Read and describe a session. Its faults are part of the result. Raises OSError for the network."""
     try:
         session = read_source(source)
     except InvalidInput as error:
@@ -42,7 +42,7 @@ def look_at(source: SessionSource) -> SessionSummary:
 
 
 def _reason(error: InvalidInput, source: SessionSource) -> str:
-    """What is wrong, and where in the session; which one it is stands beside it already, and without a password."""
+    """The fault and its place in the session, without the session's own place, which the caller shows redacted."""
     text = str(error).removeprefix(f"{source.shown}: ").removeprefix(f"{source.place}: ")
     return text.replace(source.place, source.shown) if "://" in source.place else text
 
@@ -57,7 +57,7 @@ def _recording(source: SessionSource, sha256: str, exact: bool) -> MeasuredSessi
 
 
 def run(job: TrialJob) -> tuple[tuple[Setting, TrialOutcome | str], ...]:
-    """Replay a session under each setting of a job; a text says why it could not be. O(requests · messages) each."""
+    """Replay a session under each setting of a job; a text is the reason of a failure. O(requests · messages) each."""
     return tuple((setting, _run_one(job, setting)) for setting in job.settings)
 
 

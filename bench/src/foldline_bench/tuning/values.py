@@ -1,4 +1,4 @@
-"""What a tuning handles: where sessions are, what is replayed, and what came of it. All of it can be sent elsewhere."""
+"""Values of a tuning: session sources, jobs and outcomes. All of them can be pickled for other machines."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SessionSource:
 
     @property
     def shown(self) -> str:
-        """The place for people; what an address says of a user and a password is left out."""
+        """The place for people, without the user and password of an address."""
         scheme, mark, rest = self.place.partition("://")
         place = f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}" if mark else self.place
         if not self.part:
@@ -55,7 +55,7 @@ class SessionSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """A session at first sight. `fault` says why it cannot be used, then the rest is empty."""
+    """A first description of a session. With a `fault`, it cannot be used and the rest is empty."""
 
     source: SessionSource
     sha256: str = ""
@@ -66,7 +66,7 @@ class SessionSummary:
 
 
 def content_sha256(session: Session) -> str:
-    """What tells a session from others: a hash over what is replayed, the same wherever it is kept. O(size)."""
+    """The identity of a session: a hash over what is replayed, the same wherever it is stored. O(size)."""
     tools = None if session.tools is None else list(session.tools)
     whole = [session.dialect, session.model, session.system, tools, list(session.messages)]
     return sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -97,7 +97,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """The policy and what is set: "economical landing 0.6"."""
+        """The policy and its settings: "economical landing 0.6"."""
         return " ".join((self.policy, *(f"{key} {value}" for key, value in (*self.settings, *self.context))))
 
     def as_json(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ UNMANAGED: Final = Setting(NONE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What is the same for all replays. `model` None: each session's own. `exact` sizes by a real vocabulary."""
+    """The conditions common to all replays. `model` None: each session's own. `exact` counts by a real vocabulary."""
 
     window: int
     max_output_tokens: int | None = None
@@ -127,12 +127,12 @@ class Conditions:
         return cache_rule_of(self.model or look.model, look.dialect)
 
     def output_tokens_of(self, look: SessionSummary) -> int:
-        """What is kept free for a reply: what is asked for, else what an agent would keep. Raises InvalidInput."""
+        """Tokens reserved for a reply: as requested, else as an agent would reserve. Raises InvalidInput."""
         limits = limits_of(self.window, self.model or look.model, self.max_output_tokens)
         return self.window - limits.room_tokens
 
     def key(self, look: SessionSummary, setting: Setting, code: str) -> str:
-        """What the result of a replay is kept by: all that it hangs on; `code` tells the code that runs it."""
+        """The key of a result: everything that it depends on. `code` identifies the code that runs the replay."""
         model = self.model_of(look)
         prices = [model.input_usd_per_million, model.output_usd_per_million, asdict(self.rule_of(look))]
         sizes = [self.window, self.output_tokens_of(look), self.exact]

@@ -1,1 +1,1 @@
-"""Worker processes: what they are started with, what they run, and how they report it."""
+"""Worker processes: environment, jobs and results."""

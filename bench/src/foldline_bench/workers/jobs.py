@@ -1,4 +1,4 @@
-"""What the bench asks of a worker process, and the sessions that both read."""
+"""Jobs for worker processes, and the sessions that both sides read."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class CachingCounter:
 
 
 def neutral_counter(exact: bool) -> CachingCounter:
-    """The counter that sizes what all systems send. Raises MissingExtra."""
+    """The counter for sizes of all systems. Raises MissingExtra."""
     return CachingCounter(exact_counter() if exact else ESTIMATE)
 
 

@@ -86,7 +86,7 @@ class MakeSender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a peer's module has: the names of its systems, and the versions of its packages."""
+    """What a peer offers: the names of its systems, and the versions of its packages."""
 
     systems: tuple[str, ...]
     own_counter: tuple[str, ...]
@@ -95,7 +95,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class OwnSystem:
-    """One of our systems as its name says it; `summary` is "" where no model is asked."""
+    """One of our systems, parsed from its name; `summary` is "" without a model."""
 
     policy: str
     rule: CacheRule
@@ -116,7 +116,7 @@ def own_system(name: str, told_rule: str = FRONT_RULE) -> OwnSystem:
 
 
 def peer_module(job: BenchJob) -> Any:
-    """The module of the job's peer. Runs other people's code; whatever that raises comes out."""
+    """Load the module of the job's peer. Runs a peer's code; its errors are raised."""
     if not job.peer_file:
         return import_module(f"foldline_bench.peers.{job.peer}")
     spec = spec_from_file_location(f"foldline_peer_{job.peer}", job.peer_file)
@@ -129,7 +129,7 @@ def peer_module(job: BenchJob) -> Any:
 
 
 def offer_of(module: Any) -> Offer:
-    """What a peer's module offers; a package that is not installed has the version "?"."""
+    """The offer of a peer's module. A package that is not installed has the version "?"."""
     return Offer(
         systems=tuple(module.SYSTEMS),
         own_counter=tuple(getattr(module, "OWN_COUNTER", ())),
@@ -145,7 +145,7 @@ def _version(package: str) -> str:
 
 
 def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
-    """What makes the job's system for each session. Raises InvalidInput for one that is not there."""
+    """A factory of the job's system, for one session each. Raises InvalidInput for an unknown system."""
     if not job.peer:
         ours = own_system(job.system, job.told_rule)
 
@@ -200,7 +200,7 @@ def _best(done: Replay, watching: WatchedSender, recording: MeasuredSession, rul
 
 
 class _Summarising:
-    """A context with the summariser; what that takes is no time of the context's."""
+    """A context with the summariser, whose time does not count as the context's."""
 
     def __init__(self, context: Context, summariser: FixedSummariser, *, apart: bool, pauses: Pauses | None) -> None:
         self._summariser = summariser
@@ -208,7 +208,7 @@ class _Summarising:
         self._managed = Managed(context, summarize=summarize, take_summary_calls=summariser.pop_calls, pauses=pauses)
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """What the context sends. Raises DoesNotFit."""
+        """Send by the context. Raises DoesNotFit."""
         began = process_time()
         sent = self._managed.send(new)
         seconds = process_time() - began - self._summariser.pop_seconds()

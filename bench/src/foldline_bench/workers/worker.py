@@ -116,7 +116,7 @@ def _precounted(session: Session, counter: CachingCounter) -> MeasuredSession:
 
 
 def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
-    """One short conversation: what is loaded at the first use is no cost of a turn."""
+    """Run one short conversation: what is loaded at the first use is no cost of a turn."""
     talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
     recording = MeasuredSession(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
     _time(recording, make(recording).sender, Allowance(60))
