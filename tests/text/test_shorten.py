@@ -172,14 +172,14 @@ def test_endless_data_is_cut_within_the_limit(make: Callable[[], str]) -> None:
 def test_lines_that_are_to_be_kept_go_before_edges_and_names() -> None:
     lines = [f"src/module_{n}/handler_{n}.py is fine" for n in range(200)]
     lines[120] = "plain words without a name"
-    out = extract("\n".join(lines), 60, ESTIMATE, kept=("plain words without a name",))
+    out = extract("\n".join(lines), 60, ESTIMATE, pinned=("plain words without a name",))
     assert "plain words without a name" in out
     assert ESTIMATE.text(out) <= 60
 
 
 def test_of_too_many_lines_to_be_kept_those_that_fit_are_kept_whole() -> None:
     lines = [f"rule {n}: never do the thing number {n}" for n in range(50)]
-    out = extract("\n".join(lines), 50, ESTIMATE, kept=lines)
+    out = extract("\n".join(lines), 50, ESTIMATE, pinned=lines)
     assert [line for line in out.split("\n") if line != "…"]
     assert set(out.split("\n")) - {"…"} <= set(lines)
 
@@ -212,7 +212,7 @@ def test_hundreds_of_thousands_of_short_lines_are_looked_at_by_the_dozen() -> No
     lines[150_000] = wanted
     lines[200_000] = "keep me"
     with profiled() as calls:
-        text = extract("\n".join(lines), 2_000, Counting(), {"ticket-4711": 1}, kept=("keep me",))
+        text = extract("\n".join(lines), 2_000, Counting(), {"ticket-4711": 1}, pinned=("keep me",))
     assert wanted in text
     assert "\nkeep me\n" in text
     assert text.startswith("ok 0\nok 1\n")

@@ -310,7 +310,7 @@ def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *,
         return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen, total=total)
     if item.kept:
         text, total = by_sentence(text), total if len(text) > FULLY_SCORED_CHARS else None
-    return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, kept=item.kept, total=total)
+    return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, pinned=item.kept, total=total)
 
 
 def _labelled_texts(message: Message) -> Iterable[tuple[str, str]]:

@@ -41,15 +41,15 @@ _ALARM_WORDS: Final = (
 )  # fmt: skip
 
 
-def pieces(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[tuple[int, str]]:
+def pieces(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -> list[tuple[int, str]]:
     """Return (number, text) of the scored pieces, in order. A gap in the numbers is a gap in the text.
 
-    Frequently used names (`wanted`) and lines in `kept` are found anywhere. O(size) for the searches, which run at the
-    speed of C, and O(`FULLY_SCORED_CHARS`) for the rest.
+    Frequently used names (`name_counts`) and lines in `pinned` are found anywhere. O(size) for the searches, which run
+    at the speed of C, and O(`FULLY_SCORED_CHARS`) for the rest.
     """
     long = len(text) > FULLY_SCORED_CHARS
     many = text.count("\n") >= _MANY
-    alone = _notable(text, wanted, kept) if long or many else []
+    alone = _notable(text, name_counts, pinned) if long or many else []
     out: list[tuple[int, str]] = []
     number = 0
     for start, stop in _sections(text, alone) if long else [(0, len(text))]:
@@ -60,13 +60,13 @@ def pieces(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[
     return out
 
 
-def _notable(text: str, wanted: Mapping[str, int], kept: Collection[str]) -> list[int]:
+def _notable(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -> list[int]:
     """Return positions in lines that stay separate, in order. O(size x names searched for), at the speed of C."""
     places = _alarms(text)
     most = min(_NAMES, max(1, _SEARCHED // max(1, len(text))))
-    for name in sorted(wanted, key=lambda name: (-wanted[name], name))[:most]:
+    for name in sorted(name_counts, key=lambda name: (-name_counts[name], name))[:most]:
         places += islice(_places(text, name), _PLACES)
-    for line in kept:
+    for line in pinned:
         places += (at for at in islice(_places(text, line), _PLACES) if _is_line(text, at, at + len(line)))
     return sorted(set(places))
 
@@ -137,7 +137,7 @@ def _lines(text: str, start: int, stop: int, alone: list[int] | None) -> Iterato
 
 def _together(lines: list[str], at: int, alone: list[int]) -> Iterator[str]:
     """Join neighbouring lines up to `_WIDE` characters. Lines with a position in `alone` stay separate."""
-    held: list[str] = []
+    joined: list[str] = []
     chars = 0
     following = bisect_left(alone, at)
     nearest = alone[following] if following < len(alone) else -1
@@ -148,13 +148,13 @@ def _together(lines: list[str], at: int, alone: list[int]) -> Iterator[str]:
         while 0 <= nearest < at:
             following += 1
             nearest = alone[following] if following < len(alone) else -1
-        if held and (notable or chars + size >= _WIDE):
-            yield "\n".join(held)
-            held, chars = [], 0
+        if joined and (notable or chars + size >= _WIDE):
+            yield "\n".join(joined)
+            joined, chars = [], 0
         if notable or size >= _WIDE:
             yield line
         else:
-            held.append(line)
+            joined.append(line)
             chars += size + 1
-    if held:
-        yield "\n".join(held)
+    if joined:
+        yield "\n".join(joined)

@@ -76,8 +76,8 @@ class Work:
         """Count steps. Raises OutOfSteps and what `check` raises."""
         self.steps += steps
         if self.steps > self._most_steps:
-            told = f"takes more than {self._most_steps:,} steps on this text: repeat less in it ({{m,n}} above all), "
-            raise OutOfSteps(f"{told}begin it with plain letters, or search less", place="pattern")
+            reason = f"takes more than {self._most_steps:,} steps on this text: repeat less in it ({{m,n}} above all), "
+            raise OutOfSteps(f"{reason}begin it with plain letters, or search less", place="pattern")
         if self.steps >= self._look_at:
             self._look_at = self.steps + LOOK_STEPS
             self._check()
@@ -230,16 +230,16 @@ class Pattern:
         """Return these positions and all that follow without reading a character."""
         reached = 0
         seen: set[int] = set()
-        waiting = list(then)
-        while waiting:
-            number = waiting.pop()
+        pending = list(then)
+        while pending:
+            number = pending.pop()
             if number in seen:
                 continue
             seen.add(number)
             if (bit := self._bits.get(number)) is not None:
                 reached |= 1 << bit
             elif (step := self._steps[number]).anchor in holds:
-                waiting += step.then
+                pending += step.then
         work.spend(len(seen))
         return reached
 
@@ -286,8 +286,10 @@ class _Parser:
 
     def _add(self, step: _Step) -> int:
         if len(self._steps) >= MOST_STEPS:
-            told = f"is too large with its repeats written out (over {MOST_STEPS:,} places): use *, + or smaller counts"
-            raise InvalidInput(told, place="pattern")
+            reason = (
+                f"is too large with its repeats written out (over {MOST_STEPS:,} places): use *, + or smaller counts"
+            )
+            raise InvalidInput(reason, place="pattern")
         self._steps.append(step)
         return len(self._steps) - 1
 
@@ -342,10 +344,10 @@ class _Parser:
         self._at = found.end()
         mark = self._text[self._at : self._at + 1]
         if mark == "+":
-            told = (
+            reason = (
                 "has a possessive repeat, which one pass cannot match: without its second + it finds the same or more"
             )
-            raise InvalidInput(told, place="pattern")
+            raise InvalidInput(reason, place="pattern")
         self._at += mark == "?"
         least, most = _bounds(found)
 

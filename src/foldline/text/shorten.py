@@ -109,8 +109,8 @@ class _Line:
     score: float = 0.0
 
 
-WANTED, MOST = 3, 9
-"""The worth that each use of a name by the user or the agent adds to its base of 1, up to MOST."""
+USE_WORTH, MAX_USE_WORTH = 3, 9
+"""The worth that each use of a name by the user or the agent adds to its base of 1, up to MAX_USE_WORTH."""
 
 ALARMING, DEFINING = 4, 4
 """Additional worth of a line with an error message, and of one with a definition."""
@@ -129,19 +129,19 @@ def extract(
     text: str,
     limit: int,
     counter: Counter,
-    wanted: Mapping[str, int] = MappingProxyType({}),
+    name_counts: Mapping[str, int] = MappingProxyType({}),
     *,
     edge: float = 0.5,
     seen: Collection[str] = (),
-    kept: Collection[str] = (),
+    pinned: Collection[str] = (),
     total: int | None = None,
 ) -> str:
     """Return about `limit` tokens of a text: its beginning and end, and the lines between with the most useful names.
 
     `edge` is the share of beginning and end. Lines keep their order; "…" stands for each gap. A name counts more the
-    more often the user or the agent has used it (`wanted`), and less the more lines here have it, because a name in
-    every line distinguishes none. Definitions and error messages count more. Names in `seen` are shown elsewhere
-    already. Lines in `kept` come first, as far as they fit whole. `total` is the number of tokens of the text, if
+    more often the user or the agent has used it (`name_counts`), and less the more lines here have it, because a name
+    in every line distinguishes none. Definitions and error messages count more. Names in `seen` are shown elsewhere
+    already. Lines in `pinned` come first, as far as they fit whole. `total` is the number of tokens of the text, if
     known. A very long text is scored in sections only (see `pieces`). O(size), at the speed of C for most of it.
     """
     # The weights are measured: of 1,065 lines of results that later replies of recorded sessions referred to, a quarter
@@ -149,13 +149,13 @@ def extract(
     total = counter.text(text) if total is None else total
     if total <= limit:
         return text
-    kept = frozenset(kept)
-    found = pieces(text, wanted, kept)
+    pinned = frozenset(pinned)
+    found = pieces(text, name_counts, pinned)
     lines = [_Line(number, line, len(line) // 4 + 2, frozenset()) for number, line in found]
     share = 1.0 if len(text) <= FULLY_SCORED_CHARS else sum(len(line.text) + 1 for line in lines) / len(text)
     scale = total * share / max(1, sum(line.tokens for line in lines))
     room = limit / max(scale, 0.1)
-    picked = {line.number: line for line in lines if line.text in kept}
+    picked = {line.number: line for line in lines if line.text in pinned}
     for line in picked.values():
         line.score = _KEPT
     left = room - sum(line.tokens for line in picked.values())
@@ -167,8 +167,10 @@ def extract(
         line.names = names(line.text).difference(seen)
         spread.update(line.names)
     for line in middle:
-        # The order of a set differs between processes, and a sum of rounded floats with it: sort first.
-        worth = fsum((1 + min(WANTED * wanted.get(name, 0), MOST)) / spread[name] for name in line.names)
+        # `fsum` rounds once. The order of a set differs between processes, and a sum rounded at each step with it.
+        worth = fsum(
+            (1 + min(USE_WORTH * name_counts.get(name, 0), MAX_USE_WORTH)) / spread[name] for name in line.names
+        )
         defining, alarming = _signs(line.text)
         worth += defining
         worth += alarming
