@@ -100,7 +100,7 @@ def assemble(
     stored = stored if session is None else session.stored
     agents = _SubAgents(parts, tell, stored, above)
     toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
-    under = RunSettings(
+    run_settings = RunSettings(
         dialect=provider.dialect,
         model=provider.model,
         policy=_policy(settings),
@@ -113,8 +113,8 @@ def assemble(
         cache_rule=_cache_rule(provider, settings.model.extra),
     )
     if session is not None:
-        session.switch(under)
-    kept = session or AgentSession(under, stored=stored, listen=tell, learned=parts.learned)
+        session.switch(run_settings)
+    kept = session or AgentSession(run_settings, stored=stored, listen=tell, learned=parts.learned)
     kept.writes_in_thread = parts.writes_in_thread
 
     def room() -> Room:

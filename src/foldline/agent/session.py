@@ -50,8 +50,8 @@ class RunSettings:
     tools: Sequence[Mapping[str, Any]] | None
     endpoint: str = ""
     counter: Counter = ESTIMATE
+    # Prices and lifetime of the provider's cache, if requests ask for other ones than the model's usual.
     cache_rule: CacheRule | None = None
-    """The prices and lifetime of the provider's cache, if requests ask for other ones than the model's usual."""
 
     def context(self, events: Sequence[Event], **more: Any) -> Context:
         """Replay events into a context with a bound on its messages in memory (S3.02). O(log)."""
@@ -76,22 +76,22 @@ class AgentSession:
 
     def __init__(
         self,
-        under: RunSettings,
+        settings: RunSettings,
         *,
         stored: StoredSession | None = None,
         listen: Listener | None = None,
         learned: MutableMapping[tuple[str, str], int] | None = None,
     ) -> None:
-        self.under = under
+        self.settings = settings
         self.stored = stored
         self.learned = {} if learned is None else learned
         self.writes_in_thread = False
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listener = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()
-        self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(under.counter)
+        self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(settings.counter)
         self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
-        self._context = self._build_context(tuple(stored.events()) if stored is not None else (), under)
+        self._context = self._build_context(tuple(stored.events()) if stored is not None else (), settings)
         self._written = self._context.event_count
         if stored is not None:
             self._context.release()  # so that a session of months takes only the memory of its window
@@ -128,7 +128,7 @@ class AgentSession:
         self._answer_open_calls(INTERRUPTED)
         # Before the message: a turn without one is harmless, but a client repeats a message whose key it cannot find.
         self._record_turn("begun", **({"key": key} if key else {}))
-        return self.record([codec_for(self.under.dialect).write(Message("user", (Text(text),)))])[0]
+        return self.record([codec_for(self.settings.dialect).write(Message("user", (Text(text),)))])[0]
 
     def end_turn(self, reason: str) -> None:
         """Record the end of the turn and its reason."""
@@ -146,8 +146,8 @@ class AgentSession:
 
     def add_notice(self, text: str) -> Entry:
         """Record a notice to the model: a user message that no user wrote."""
-        note = codec_for(self.under.dialect).note(text)
-        return self.record([codec_for(self.under.dialect).write(note)], kind="notice")[0]
+        note = codec_for(self.settings.dialect).note(text)
+        return self.record([codec_for(self.settings.dialect).write(note)], kind="notice")[0]
 
     def record(self, wires: Sequence[Wire], *, kind: str = "") -> list[Entry]:
         """Record messages, given as JSON of the dialect, in one write."""
@@ -158,7 +158,7 @@ class AgentSession:
 
     def record_results(self, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Entry]:
         """Record results of calls, each as (call, text, whether it is an error)."""
-        return self.record(result_messages(self.under.dialect, results))
+        return self.record(result_messages(self.settings.dialect, results))
 
     def observe(self, usage: object) -> Usage:
         """Record the usage that the provider reported for the last request."""
@@ -209,24 +209,24 @@ class AgentSession:
         self._context.pin(seq, pinned=pinned)
         self._write_pending()
 
-    def switch(self, under: RunSettings) -> None:
+    def switch(self, settings: RunSettings) -> None:
         """Continue under other settings of the same dialect: model, policy, window, tools. O(log).
 
         Folds stay. Learned limits stay with their server and model. Raises InvalidInput for another dialect.
         """
-        if under.dialect != self.under.dialect:
+        if settings.dialect != self.settings.dialect:
             raise InvalidInput(
-                f"this session speaks {self.under.dialect}, that model {under.dialect}; begin a new session for it",
+                f"this session speaks {self.settings.dialect}, that model {settings.dialect}; begin a new session for it",
                 place="model",
             )
-        same = (under.endpoint, under.model) == (self.under.endpoint, self.under.model)
+        same = (settings.endpoint, settings.model) == (self.settings.endpoint, self.settings.model)
         self._write_pending()  # after a full disk: below, the session is rebuilt from its log alone
         # A learned limit belongs to a server and its model, and would cut the window of another.
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
-        context = self._build_context(events, under)
+        context = self._build_context(events, settings)
         if self.stored is not None:
-            self.stored.change(model=under.model, policy=under.policy.name)
-        self.under, self._context = under, context
+            self.stored.change(model=settings.model, policy=settings.policy.name)
+        self.settings, self._context = settings, context
         self._written = context.event_count
 
     # --- reading back ------------------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class AgentSession:
         if seq in self._context.view.entries:
             return self._context.peek(seq, **part)
         found = {entry.seq: entry for entry in self._entries() if entry.seq == seq}
-        return entry_excerpt(codec_for(self.under.dialect), found, seq, **part)
+        return entry_excerpt(codec_for(self.settings.dialect), found, seq, **part)
 
     def saved(self, name: str) -> str:
         """Return an archived output, by its SHA-256 or its path. Raises InvalidInput."""
@@ -258,7 +258,7 @@ class AgentSession:
         if not self._context.released or seq in self._context.view.entries:
             return self._context.grep(pattern, seq=seq, work=work)
         found = (entry for entry in self._entries() if seq is None or entry.seq == seq)
-        return search(codec_for(self.under.dialect), found, pattern, work)
+        return search(codec_for(self.settings.dialect), found, pattern, work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Return every fold in effect that covers an entry. O(log). Raises InvalidInput."""
@@ -272,7 +272,7 @@ class AgentSession:
         return (
             self._context
             if not self._context.released
-            else self._build_context(self._all_events(), self.under, quiet=True)
+            else self._build_context(self._all_events(), self.settings, quiet=True)
         )
 
     def save(self) -> None:
@@ -287,12 +287,12 @@ class AgentSession:
 
     # --- storage ------------------------------------------------------------------------------------------------------
 
-    def _build_context(self, events: Sequence[Event], under: RunSettings, *, quiet: bool = False) -> Context:
+    def _build_context(self, events: Sequence[Event], settings: RunSettings, *, quiet: bool = False) -> Context:
         gate, archive, given = _GatedListener(self._on_event), RecallableArchive(self._originals), dict[str, Any]()
-        counter = BackgroundCounter(under.counter)
-        if not hasattr(under.counter, "message"):  # a counter of whole messages never asks for a single text
+        counter = BackgroundCounter(settings.counter)
+        if not hasattr(settings.counter, "message"):  # a counter of whole messages never asks for a single text
             given["counter"] = counter
-        context = under.context(events, learned=self.learned, archive=archive, on_event=gate, **given)
+        context = settings.context(events, learned=self.learned, archive=archive, on_event=gate, **given)
         gate.open = not quiet  # replayed events were emitted when they happened
         context.in_thread = self._read_history
         if not quiet:
@@ -354,7 +354,7 @@ class AgentSession:
     def _reload(self) -> None:
         if self._context.released:
             self._write_pending()  # after a full disk: the log on disk must be whole before it is replayed
-            self._context = self._build_context(self._all_events(), self.under)
+            self._context = self._build_context(self._all_events(), self.settings)
             self._written = self._context.event_count
 
     def _answer_open_calls(self, result: str) -> None:

@@ -263,7 +263,7 @@ def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: Stored
 
 def record_messages(session: AgentSession, messages: Sequence[Message]) -> None:
     """Record messages made elsewhere, with their kinds and pins."""
-    codec = codec_for(session.under.dialect)
+    codec = codec_for(session.settings.dialect)
     for kind, same in groupby(messages, key=lambda message: message.kind):
         together = list(same)
         entries = session.record([codec.write(message) for message in together], kind=kind)

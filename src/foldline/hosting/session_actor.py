@@ -363,7 +363,7 @@ class SessionActor:
 
     def _state(self) -> SessionState:
         agent, stored = self._lease.current
-        under = agent.session.under
+        under = agent.session.settings
         return SessionState(agent.session.context, stored.header, stored.tally, under.system, under.tools)
 
     def _read_stored(self, parts: Parts) -> SessionState:
@@ -371,7 +371,7 @@ class SessionActor:
         header = recording.header
         if header.dialect != parts.provider.dialect:
             return SessionState(recording.replay(), header, recording.tally)
-        under = assemble(parts, tell=lambda event: None).session.under
+        under = assemble(parts, tell=lambda event: None).session.settings
         context = recording.replay(
             model=parts.provider.model,
             window=parts.window_tokens,

@@ -252,7 +252,7 @@ def test_a_write_that_fails_leaves_the_old_file(workspace: Workspace) -> None:
 
 @pytest.fixture
 def swapping(tmp_path: Path, outside: Path) -> Iterator[tuple[Workspace, Callable[[], None]]]:
-    """A workspace, and what ends the swaps: another thread turns `file` and `folder` into links out and back, without a pause.
+    """A workspace, and what ends the swaps: another thread turns `file` and `folder` into links out and back.
 
     `way` is always a link, by turns to the folder `kept` and out.
     """

@@ -53,7 +53,7 @@ async def context(chat: ChatLoop, argument: str) -> None:
     session = (await conversation.agent()).session
     screen, now = chat.screen, session.context
     limits = now.limits
-    shares = shares_of(now, session.under.system)
+    shares = shares_of(now, session.settings.system)
     wide = screen.console.width
     for line in bar_lines(shares, limits.window_tokens, width=wide, ascii_only=screen.console.options.ascii_only):
         screen.show(line)
@@ -162,7 +162,7 @@ async def cost(chat: ChatLoop, argument: str) -> None:
             if not each.error
         ]
     else:
-        model = session.under.model
+        model = session.settings.model
         recorded_calls = [
             PricedCall(
                 model,
