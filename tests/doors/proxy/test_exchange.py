@@ -27,6 +27,7 @@ from tests.serving import serve
 
 from foldline import check, classify
 from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.conversations.planning import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.served_request import ServedRequest
 from foldline.failures import Failure
@@ -471,6 +472,34 @@ def test_a_fault_while_recovering_leaves_the_client_what_the_upstream_said() -> 
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
     assert [(one.outcome, one.faulty) for one in told] == [("passed", True)]
     assert any("not recovered from" in line for line in proxy.lines)
+
+
+class Answers(Conversations):
+    """Conversations that note which requests count as answered."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.answered: list[PlannedRequest] = []
+
+    def record_answer(self, planned: PlannedRequest, reported_tokens: int | None) -> None:
+        self.answered.append(planned)
+        super().record_answer(planned, reported_tokens)
+
+
+def test_a_refusal_in_a_stream_of_status_200_does_not_count_as_an_answer() -> None:
+    """Responses reports an overflow in a stream with status 200; the upstream has answered nothing all the same."""
+    made: list[Answers] = []
+
+    def answers(settings: ConversationSettings) -> Conversations:
+        made.append(Answers(settings, max_bytes=2**20))
+        return made[-1]
+
+    told: list[ServedRequest] = []
+    with serve(FakeProvider("never", window_tokens=100)) as served, proxy_with(served.url, answers, told) as proxy:
+        answer = Client(proxy, "openai-responses", stream=True).ask("word " * 300)
+    assert (answer.status_code, "context_length_exceeded" in answer.text) == (200, True)
+    assert [one.outcome for one in told] == ["refused"]
+    assert made[0].answered == []
 
 
 def test_keys_of_clients_are_stored_and_told_nowhere(tmp_path: Path) -> None:
