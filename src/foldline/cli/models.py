@@ -69,6 +69,7 @@ _MEANING: Final = {
 def nearest(name: str) -> str | None:
     """The known name most like an unknown one; None if none is close."""
     known = [model.name for model in all_models()]
+    # Without the provider's prefix, such as "openai/": the catalogue has bare names.
     return next(iter(get_close_matches(name.lower().rpartition("/")[2], known, 1)), None)
 
 

@@ -38,6 +38,7 @@ def agent_options(command: Command) -> Command:
     @click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
     @click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
     @click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
+    # click reads the name and help text of a command from the wrapped function.
     @wraps(command)
     def run(
         *,

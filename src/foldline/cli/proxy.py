@@ -88,6 +88,7 @@ def proxy(
     if dry_run and strict:
         raise InvalidInput("is of no use with --dry-run, which refuses nothing", place="--strict")
     token = token_of(token_file, os.environ)
+    # Before anything is opened: an unsafe address must not listen even for a moment.
     rules = GateRules(token=token, hosts=names_of(host, token, allow_host))
     if no_store and store is not None:
         raise InvalidInput("names a store, which --no-store does without", place="--store")

@@ -120,6 +120,7 @@ def replay(
         raise click.UsageError(f"--max-output-tokens {max_output_tokens:,} leaves no room in --window {window:,}")
     if html is not None:
         check_writable(html)
+    # All are read first: a bad file is an error before minutes of replay.
     recordings = _recordings(files, dialect, counter_for(exact, None))
     replays: list[Replay] = []
     with _progress(recordings, policies) as (starts, on_turn):

@@ -110,6 +110,7 @@ def fit(
             parts = [{"name": part.name, "tokens": part.tokens, "message": part.seq} for part in error.parts]
             json_out({"fits": False, "floor_tokens": error.floor_tokens, "limit": error.limit, "parts": parts})
         raise
+    # Counted by the same counter as the fit, or the two figures would not compare.
     before = _count(session, counter, file)
     limit = max_tokens - max_output_tokens
     done_to = f"{plural(len(fitted.folds), 'fold')}, {plural(len(fitted.repairs), 'repair')}"

@@ -78,6 +78,7 @@ def serve(
 
     token = token_of(token_file, os.environ)
     rules = GuardRules(token=token, hosts=names_of(host, token, allow_host), rate=rate)
+    # Options without a value keep the defaults of `ActorLimits`, which stand in one place.
     limits = ActorLimits(**{name: value for name, value in limits_given.items() if value is not None})
     own = ServerLimits(body=BodyLimits(max_bytes=max_body_bytes))
     with listen(host, port) as bound:

@@ -36,11 +36,10 @@ _PROVIDERS: Final = frozenset(
 
 
 class AgentConversation:
-    """A conversation with an agent. A `store` of None keeps nothing on disk. Close it; the owner of `runtime` closes
-    that.
+    """A conversation with an agent. Close it; the owner of `runtime` closes that.
 
     The session is created with the first turn, or when its state is first read. A session without a message leaves
-    nothing behind.
+    nothing behind. A `store` of None keeps nothing on disk.
     """
 
     def __init__(

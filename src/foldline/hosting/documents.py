@@ -30,9 +30,10 @@ _CHUNK_LINES: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDocument:
-    """A stored file. `original` is the archive key of its bytes, `text` that of its text ("" without any).
-    `prompt_text` is what the model reads, `tokens` the size of the text, and `shown` says whether all of it is in
-    `prompt_text`.
+    """A stored file.
+
+    `original` is the archive key of its bytes, `text` that of its text ("" without any). `prompt_text` is what the
+    model reads, `tokens` the size of the text, and `shown` says whether all of it is in `prompt_text`.
     """
 
     name: str

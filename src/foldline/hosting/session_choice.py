@@ -137,10 +137,9 @@ def store_place(
     option: str = "--store",
     usual: Callable[[Mapping[str, str]], Path] | None = None,
 ) -> str | Path:
-    """The place for `open_store`: the given one, else that of the environment, else `usual` (the user's session
-    folder).
+    """The place for `open_store`: the given one, else that of the environment, else `usual`.
 
-    Raises InvalidInput for a name that cannot be a place.
+    `usual` is the user's folder of sessions by default. Raises InvalidInput for a name that cannot be a place.
     """
     from foldline.store.addresses import is_address
     from foldline.store.paths import sessions_path

@@ -35,10 +35,10 @@ _SWEEP_SECONDS: Final = 5.0
 
 
 class SessionPool:
-    """The sessions of a store, run on one runtime. Use it as an async context manager; the owner of the runtime closes
-    that.
+    """The sessions of a store, run on one runtime. Use it as an async context manager.
 
-    `allowed` asks a person about one tool call in a session (its id); without it such calls are refused.
+    `allowed` asks a person about one tool call in a session (its id); without it such calls are refused. The owner of
+    the runtime closes that.
     """
 
     def __init__(
@@ -127,9 +127,7 @@ class SessionPool:
             return created
 
     async def delete(self, name: str) -> str:
-        """Delete a session and everything that belongs to it; return its id. Raises InvalidInput, SessionTaken,
-        OSError.
-        """
+        """Delete a session with all that belongs to it; return its id. Raises InvalidInput, SessionTaken, OSError."""
         actor = await self.actor(name)
         await actor.delete()
         self._actors.pop(actor.id, None)
@@ -148,8 +146,9 @@ class SessionPool:
     # --- events ------------------------------------------------------------------------------------------------------
 
     def subscribe(self, listener: PoolListener) -> Callable[[], None]:
-        """Call a listener for every event of every session; return a function that ends it. It must not wait, nor
-        raise.
+        """Call a listener for every event of every session; return a function that ends it.
+
+        The listener must not wait, nor raise.
         """
         mark = object()
         self._listeners[mark] = listener

@@ -21,8 +21,9 @@ RunCommand = Callable[["ChatLoop", str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class SlashCommand:
-    """One command: its name with the slash, its arguments, a description, and the module that runs it ("" for this
-    one).
+    """One command: its name with the slash, its arguments, and a description.
+
+    `module` is the one that runs it, "" for this one.
     """
 
     name: str

@@ -91,9 +91,7 @@ def calling_text(event: Calling, model: str) -> str:
 
 
 def fold_text(event: FoldFinished) -> str | None:
-    """What was folded: messages, tokens before and after, by which reducer, and the commands to inspect it; None for
-    nothing.
-    """
+    """The effect of a fold: messages, tokens before and after, reducers, commands to inspect it; None for none."""
     if not event.folds:
         return None
     outer = [

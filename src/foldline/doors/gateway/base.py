@@ -1,7 +1,7 @@
-"""What a chat platform must provide, and the values it hands over. Everything else (permission, commands, sessions,
-figures) belongs to `ChatGateway`.
+"""What a chat platform must provide, and the values it hands over.
 
-A new platform is one module with a class that has the methods of `Gateway`.
+Everything else (permission, commands, sessions, figures) belongs to `ChatGateway`. A new platform is one module with a
+class that has the methods of `Gateway`.
 """
 
 from __future__ import annotations

@@ -90,11 +90,10 @@ class Piece:
 
 
 def split_text(text: str, max_units: int, units: Callable[[str], int] = utf16_units) -> list[Piece]:
-    """Split a text into pieces of at most `max_units` (500 or more); [] for an empty one. O(size), with a call of
-    `units` for each line outside of code.
+    """Split a text into pieces of at most `max_units` (500 or more); [] for an empty one.
 
-    `units` is the size of one line without its end, and never more than `utf16_units`. Code is counted as it stands,
-    with the lines around it.
+    O(size), with a call of `units` for each line outside of code. `units` is the size of one line without its end, and
+    never more than `utf16_units`. Code is counted as it stands, with the lines around it.
     """
     if max_units < _LEAST_UNITS:
         raise ValueError(f"pieces have room for {_LEAST_UNITS} units at least, not {max_units}")

@@ -53,10 +53,10 @@ async def send_text(gateway: Gateway, place: ChatPlace, text: str) -> None:
 
 
 async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, max_file_bytes: int) -> str:
-    """Return the prompt for the agent: the text, and the files, which are stored in its session; "" if there is
-    nothing.
+    """Return the prompt for the agent: the text and the files; "" if there is nothing.
 
-    The person is told at once of parts that cannot be read. Raises NotDelivered, and what `SessionActor.keep` raises.
+    Files are stored in the session. The person is told at once of parts that cannot be read. Raises NotDelivered, and
+    what `SessionActor.keep` raises.
     """
     text = message.text
     parts = [text[1:] if message.own and text.startswith("//") else text]

@@ -232,8 +232,9 @@ def _thread(place: ChatPlace) -> int | None:
 
 
 def parse_update(update: Update, account: str = "") -> Incoming | None:
-    """The message of an update; None if no person wrote it (bots, channels, an anonymous administrator, news of a
-    group), or if it addresses another bot.
+    """The message of an update; None if no person wrote it, or if it addresses another bot.
+
+    Bots, channels, an anonymous administrator and news of a group are no persons.
     """
     message = update.message or update.edited_message
     if message is None or message.from_user is None or message.from_user.is_bot or message.sender_chat is not None:

@@ -169,8 +169,9 @@ class Courier:
     async def _request(
         self, url: str, body: bytes, headers: Mapping[str, str], *, again_after_silence: bool
     ) -> _Response:
-        """Send a request until its server is neither away, busy nor broken; return the response. Redirects are not
-        followed.
+        """Send a request until its server is neither away, busy nor broken; return the response.
+
+        Redirects are not followed: one could lead a signed report to another host.
         """
         async with httpx.AsyncHTTPTransport() as transport:
             for pause in (*_PAUSES_SECONDS, None):
