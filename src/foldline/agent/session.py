@@ -216,7 +216,8 @@ class AgentSession:
         """
         if settings.dialect != self.settings.dialect:
             raise InvalidInput(
-                f"this session speaks {self.settings.dialect}, that model {settings.dialect}; begin a new session for it",
+                f"this session speaks {self.settings.dialect}, that model {settings.dialect}; "
+                "begin a new session for it",
                 place="model",
             )
         same = (settings.endpoint, settings.model) == (self.settings.endpoint, self.settings.model)
