@@ -29,7 +29,7 @@ __all__ = ["bench"]
 _EXAMPLES: Final = os.path.join("examples", "sessions")
 _STOPPED: Final = 130
 
-# What stands between two commas: one inside round brackets or double quotes is no end of it.
+# An item of the list: commas inside round brackets or double quotes do not end it.
 _LISTED: Final = re.compile(r'(?:"[^"]*"|\([^()]*\)|[^,])+')
 
 

@@ -12,7 +12,7 @@ __all__ = ["UNKNOWN", "group_of"]
 
 UNKNOWN: Final = "other"
 
-# The first that is found in the source decides.
+# The first match in the source decides.
 _KINDS: Final = (
     (
         "issue solving",

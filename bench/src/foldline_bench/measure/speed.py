@@ -42,10 +42,10 @@ LOOP_SIZES: Final = (2_500, 5_000, 10_000, 20_000)
 SAMPLE: Final = 100
 """Turns looked at before each length."""
 
-# Turns left out of the growth: the first ones pay for caches that fill.
+# The first turns are left out of the growth: they fill the caches.
 _WARM: Final = 30
 
-# Turns below which no growth is given: a line through a few of them says nothing.
+# With fewer turns no growth is given: a line through a few points means nothing.
 _ENOUGH: Final = 10
 
 _WORDS: Final = (

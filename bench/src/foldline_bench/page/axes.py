@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 __all__ = ["Frame", "LabelPlace", "Scale", "apart", "label_place", "text", "ticks_to"]
 
-# Of a letter at 11 units, on average; enough to keep labels off each other.
+# The average width of a letter at a size of 11: exact enough to keep labels apart.
 _CHAR_WIDTH: Final = 6.2
 
 # The same in bold.
@@ -17,14 +17,13 @@ _BOLD_WIDTH: Final = 7.2
 
 _LINE_HEIGHT: Final = 12.0
 
-# How far to the left or right of its point a label may begin.
+# Horizontal offsets of a label from its point.
 _ASIDE: Final = (9.0, 22.0, 40.0, 65.0, 95.0, 130.0)
 
-# How far above or below.
+# Vertical offsets.
 _UP: Final = tuple(6.5 * half_line for half_line in range(-18, 19))
 
-# What each unit of distance counts against a place, in square units of what it covers: a sliver is better than a long
-# line.
+# The penalty of a unit of distance, in square units of covered area: covering a sliver is better than a long line.
 _FAR: Final = 0.15
 
 _Box: TypeAlias = tuple[float, float, float, float]

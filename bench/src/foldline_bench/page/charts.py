@@ -17,10 +17,10 @@ from foldline_bench.values import Interval
 __all__ = ["ChartLine", "Dot", "Spot", "cost_dots", "lines_chart", "pareto"]
 
 _WIDTH: Final = 560
-# Points of a chart up to which each is named; beyond, the others have their number.
+# Up to so many points each has its name; in fuller charts most have a number only.
 _NAMED: Final = 10
 
-# Costs beyond this stand at the edge: one of twenty times as much would press all others into a corner.
+# Higher costs are drawn at the edge: one of twenty times as much would press all others into a corner.
 _DEAREST: Final = 3.0
 
 

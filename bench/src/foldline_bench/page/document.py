@@ -18,7 +18,7 @@ __all__ = ["bench_page"]
 
 _OWN_COUNTER: Final = ", budgets by each system's own counter"
 
-# Lines that have a colour of their own: more cannot be told apart.
+# Lines with a colour of their own: more cannot be distinguished.
 _COLOURS: Final = 7
 
 

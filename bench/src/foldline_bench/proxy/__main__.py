@@ -27,7 +27,7 @@ from foldline_bench.proxy.programs import KEY, PROGRAMS, WAYS
 
 __all__ = ["PHASES", "main"]
 
-# Events of text in each answer: a short answer of a chat, or a tool call.
+# Text events of each answer, as in a short chat reply or a tool call.
 _WORDS: Final = 40
 
 PHASES: Final[dict[str, dict[str, float]]] = {

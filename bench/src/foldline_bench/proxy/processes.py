@@ -18,7 +18,7 @@ from typing import Final
 
 __all__ = ["NotUpError", "ServerProcess", "free_port", "running", "upstream_running"]
 
-# How long a process may take to answer: LiteLLM takes half a minute on a slow machine.
+# For a process to answer first: LiteLLM takes half a minute on a slow machine.
 _UP_SECONDS: Final = 120.0
 
 _PROC: Final = Path("/proc")

@@ -71,10 +71,10 @@ class InProcess:
         """Nothing to end."""
 
 
-# How often workers are started anew for what was under way when one of them died.
+# Workers are restarted this often for pieces that were pending when one of them died.
 _STARTS: Final = 3
 
-# Pieces that are handed over for each worker: one to work on, one to go on with at once.
+# Pieces submitted for each worker: one to work on, and one that is ready next.
 _AHEAD: Final = 2
 
 

@@ -16,7 +16,7 @@ OURS: Final = ("economical", "balanced", "cost", "quality")
 
 _LANDINGS: Final = (0.45, 0.6, 0.75)
 _KEEPS: Final = (0.15, 0.3, 0.5)
-# What a result may take on arrival, of the room that is left and of its own size: little, the usual, much.
+# Shares of a result on arrival, of the room that is left and of its own size: low, default, high.
 _ARRIVALS: Final = ((0.03, 0.05), (0.06, 0.10), (0.15, 0.20))
 
 # So that the autopilot's limit in bytes is reached at about three quarters of a window of any size.

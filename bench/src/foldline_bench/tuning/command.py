@@ -38,10 +38,10 @@ from foldline_bench.tuning.report import block_comments, left_out_lines, plain_r
 
 __all__ = ["tune"]
 
-# So many sessions an error names itself; more are told one a line before it.
+# An error names up to so many sessions; more are listed before it, one a line.
 _IN_A_LINE: Final = 3
 
-# Where there is no bar, a line is written at each quarter of so many replays or more.
+# Without a progress bar, parts of so many replays report each quarter.
 _QUARTERED: Final = 40
 
 

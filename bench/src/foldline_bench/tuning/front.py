@@ -23,7 +23,7 @@ __all__ = [
     "worth_a_row",
 ]
 
-# A gain in recall below this is not worth a row: the figures are shown with two decimals.
+# A smaller gain in recall is not worth a row: figures have two decimals.
 _SAME: Final = 0.005
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ except ImportError as error:
 __all__ = ["listed", "opened", "read", "reason_of"]
 
 
-# What is no mark of its own in the path of a URI, and stays as it is in the URI of an object that is listed.
+# Characters without a meaning of their own in the path of a URI: they stay unquoted in URIs of listed objects.
 _PLAIN: Final = "/=:,~!$&'()*+;"
 
 

@@ -32,7 +32,7 @@ __all__ = ["read_row", "row_ids"]
 _COLUMNS: Final = ("id", "messages", "dialect", "model", "system", "tools")
 
 _BATCH_ROWS: Final = 8
-# Rows and bytes that are read at a time: many writers make one group of all rows, which may not fit into memory.
+# Rows and bytes read at a time: many writers make one group of all rows, which may not fit into memory.
 _BUFFER_BYTES: Final = 1 << 20
 
 

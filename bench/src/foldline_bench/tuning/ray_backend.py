@@ -26,13 +26,13 @@ Got = TypeVar("Got")
 
 _PACKAGE: Final = str(Path(__file__).parents[2])
 
-# How often a task is run again whose machine died, or which could not read its session (a network).
+# Retries of a task whose machine died, or which could not read its session over the network.
 _RETRIES: Final = 3
 
 _REACH_SECONDS: Final = 10.0
 _TOKEN: Final = "; if the cluster asks for a token, Ray takes it from RAY_AUTH_TOKEN"
 
-# Tasks that are handed over for each core, so that none waits for this process.
+# Tasks submitted for each core, so that none waits for this process.
 _AHEAD: Final = 4
 
 

@@ -41,16 +41,16 @@ from foldline_bench.tuning.values import (
 __all__ = ["ExcludedSession", "NothingToTune", "TuneProgress", "TuneResult", "Tuning", "round_sizes"]
 
 _FIRST_SESSIONS: Final = 4
-# The first round has so many sessions, or an eighth of them if that is more.
+# Sessions of the first round, or an eighth of all if that is more.
 _FIRST_SHARE: Final = 8
 
-# What is to show that a session can be fitted at all: what must stay is the same under every policy.
+# The setting that shows whether a session fits at all: what must stay is the same under every policy.
 _PROBE: Final = Setting("economical")
 
-# An error names so many of the sessions that were left out, and has them all as a value.
+# An error names so many of the excluded sessions, and carries all of them.
 _NAMED: Final = 3
 
-# Of the neighbours of the front so many are tried, those of the cheaper points first.
+# So many neighbours of the front are tried, those of cheaper points first.
 _MOST_NEIGHBOURS: Final = 24
 
 

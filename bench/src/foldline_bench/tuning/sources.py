@@ -25,7 +25,7 @@ ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjso
 OBJECTS: Final = ("s3", "gs")
 _PARQUET: Final = ".parquet"
 
-# Before each further try to read from an object store.
+# Pauses before further attempts to read from an object store.
 _PAUSES_SECONDS: Final = (0.5, 2.0, 5.0)
 
 T = TypeVar("T")

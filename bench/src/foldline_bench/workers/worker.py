@@ -39,7 +39,7 @@ from foldline_bench.workers.offers import MakeSender, offer_of, own_system, peer
 
 __all__ = ["main"]
 
-# Turns looked at before a length that is reached at one jump, the first two left out: there the system catches up.
+# Turns measured before a length that is reached in one jump, without the first two, in which the system catches up.
 _JUMPED = 10
 
 
