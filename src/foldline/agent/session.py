@@ -214,7 +214,7 @@ class AgentSession:
 
         Folds stay. Learned limits stay with their server and model. Raises InvalidInput for another dialect.
         """
-        if (own := self.settings.dialect) != settings.dialect:
+        if settings.dialect != self.settings.dialect:
             raise InvalidInput(
                 f"this session speaks {self.settings.dialect}, that model {settings.dialect}; "
                 "begin a new session for it",
