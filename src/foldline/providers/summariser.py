@@ -127,7 +127,9 @@ _KNOWN: Final = frozenset(
     "session_id user_profile_id anthropic_version anthropic_beta safe_prompt moderation diagnostics "
     # Caching and truncation of the prompt.
     "cache_control prompt_cache_key prompt_cache_retention prompt_cache_options cache_prompt id_slot truncation "
-    "transforms context_management keep_alive options num_ctx".split()
+    "transforms context_management keep_alive options num_ctx "
+    # Gemini.
+    "safetySettings labels".split()
 )
 
 _CHOICES: Final = (None, "auto", "none")
@@ -175,4 +177,8 @@ _CHECKED: Final[Mapping[str, Callable[[Json], bool]]] = {
     "text": _holds("verbosity"),
     "output_config": _holds("effort", "task_budget"),
     "modalities": lambda value: value == ["text"],
+    "generationConfig": _holds(
+        *("maxOutputTokens", "temperature", "topP", "topK", "seed", "stopSequences", "candidateCount"),
+        *("thinkingConfig", "presencePenalty", "frequencyPenalty", "mediaResolution"),
+    ),
 }
