@@ -1,8 +1,13 @@
-"""What a failure only repeats: text of the request itself, and values that it quotes.
+"""Echoes in the text of an error: parts of the request, quoted values, and values shown after a complaint.
 
 A server that refuses a parameter quotes it, and a validation error shows the whole input. A user's text that says
-"maximum context length is 3000 tokens" is then in the body of an error that is about something else. Nothing that the
-client wrote says how large the window is, so it is taken out before a wording is searched.
+"maximum context length is 3000 tokens" then appears in an error about something else. Nothing that the client wrote
+tells the size of the window, so echoes are removed before wordings are searched.
+
+`without_shown_value` cuts at complaints about one value ("Could not parse: …", "stop sequence is invalid: …"): after
+the colon or quotation mark comes that value. Complaints about the whole request ("Invalid request: …"), a status
+("INVALID_ARGUMENT: …") or a wrapped error ("Input validation error: …") are followed by the server's own words; so are
+clauses that mention a size themselves.
 """
 
 from __future__ import annotations
@@ -21,19 +26,19 @@ __all__ = [
     "without_shown_value",
 ]
 
-_BLOCK = 8  # letters and digits compared at once: whatever is repeated in full for twice as many is found
-_LEAST = 15  # letters and digits that are a repetition when a number is among them
-_LEAST_WORDS = 40  # letters and digits that are one without a number: shorter phrases are everybody's
-_MAX_VALUES = 200_000  # strings looked at in one request
-_DATA_CHARS = 4_096  # a longer string without a blank is data (an image), which says nothing
+_BLOCK = 8  # letters and digits compared at once; a repetition of twice that length is always found
+_LEAST = 15  # letters and digits of a repetition with a number in it
+_LEAST_WORDS = 40  # letters and digits of one without a number: shorter phrases are common
+_MAX_VALUES = 200_000  # strings visited in one request
+_DATA_CHARS = 4_096  # a longer string without a blank is data (an image), not words
 _MAX_DEPTH = 64
 _MAX_COMPARISONS = 2_000_000
 
 _ESCAPE = r"\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"'/\\])"
 _WORD = r"[^\W_]+"
 
-# A quoted value behind a word that says that it is one. What is quoted by ' may hold an apostrophe: the closing mark
-# stands before the end, a blank or punctuation.
+# A quoted value after a word that announces one. A value in single quotes may contain an apostrophe, so the closing
+# quote must precede the end, a blank or punctuation.
 _LEADS = (
     r"invalid|unsupported|unrecogni[sz]ed|unknown|unexpected|illegal|bad|received|got|given|provided|found|was|value|"
     r"values|input|input_value|content|argument|parameter|enum|literal|one of|are|not"
@@ -49,7 +54,7 @@ _SHOWN = (
     r"(?i)(?:\binput_value=|['\"](?:input|received|ctx|value)['\"]\s?:\s?).{1,16000}?"
     r"(?=, ?(?:input_type=|['\"](?:url|ctx|type|loc|msg)['\"])|$)"
 )
-# A name that the server does not know. Where it is no short one, nobody can tell where it ends: the text stops there.
+# A name unknown to the server. The end of a long one cannot be found, so the text is cut there.
 _NAMED = (
     r"arguments?|param(?:eter)?s?|fields?|name|keys?(?:\(s\))?|propert(?:y|ies)|options?|variants?|roles?|tools?|"
     r"functions?|headers?|keywords?|attributes?|members?|inputs|models?|stop sequence|\w{0,20}_?id"
@@ -76,11 +81,12 @@ _SPEAKS = r"(?i)\b(?:token|context|prompt|length|window)"
 
 
 def strip_values(text: str) -> str:
-    """The text without the values that it quotes. O(size)."""
+    """The text without quoted values. O(size)."""
     text = re.sub(_SHOWN, " ", text)
 
     def without(found: re.Match[str]) -> str:
-        # A name or a number in quotes is short; the body of another server stands in braces, and is read elsewhere.
+        # A single word in quotes is a name or a number. Braces hold the body of another server, which is read
+        # elsewhere.
         value, lead = found["value"], found.groupdict().get("lead") or ""
         if " " not in value or (value[0] in "{[" and not re.search(_STRICT, lead)):
             return found[0]
@@ -97,9 +103,9 @@ def strip_values(text: str) -> str:
 
 
 def strip_echoes(text: str, request: object) -> str:
-    """The text without what stands in the request too: whole numbers among words, or many words in a row.
+    """The text without repetitions of the request: words with a whole number among them, or many words in a row.
 
-    `request` is its JSON value, JSON text or bytes. Letters and digits are compared, so that quoting, escaping and
+    `request` is a JSON value, JSON text or bytes. Only letters and digits are compared, so that quoting, escaping and
     white space make no difference. O(size of both).
     """
     letters, places = _letters(text)
@@ -116,14 +122,14 @@ def strip_echoes(text: str, request: object) -> str:
             for start in blocks.get(other[at : at + _BLOCK], ()):
                 left -= 1
                 if left < 0:
-                    return ""  # made to be slow: nothing of it is believed
+                    return ""  # crafted to be slow: none of it is evidence
                 if not repeated[start]:
                     _mark(letters, start, other, at, repeated)
     return _without(text, letters, places, repeated)
 
 
 def stands_in(request: object, codes: frozenset[str]) -> frozenset[str]:
-    """Those codes that are a whole string of the request: a client may call anything so. O(size of the request)."""
+    """The codes that equal a whole string of the request, which a client may name anything. O(size of the request)."""
     return codes & frozenset(said.strip().lower() for said in _strings(_value(request), 0, [_MAX_VALUES]))
 
 
@@ -137,7 +143,7 @@ def _value(request: object) -> Json:
 
 
 def _strings(value: Json, depth: int, left: list[int]) -> Iterator[str]:
-    """Every string of a JSON value; text and bytes count as one."""
+    """Every string in a JSON value; plain text and bytes count as one string."""
     left[0] -= 1
     if left[0] < 0 or depth > _MAX_DEPTH:
         return
@@ -149,7 +155,7 @@ def _strings(value: Json, depth: int, left: list[int]) -> Iterator[str]:
         for key, inner in value.items():
             if isinstance(key, str) and " " in key:
                 yield key
-            if key != "model" or not isinstance(inner, str) or " " in inner:  # errors name the model in their own words
+            if key != "model" or not isinstance(inner, str) or " " in inner:  # errors name the model in their own right
                 yield from _strings(inner, depth + 1, left)
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -157,7 +163,7 @@ def _strings(value: Json, depth: int, left: list[int]) -> Iterator[str]:
 
 
 def _letters(text: str, *, placed: bool = True) -> tuple[str, list[int]]:
-    """Letters and digits alone, in lower case, and where each stands in the text."""
+    """The letters and digits of a text in lower case, and the position of each."""
     if "\\" in text:
         text = re.sub(_ESCAPE, lambda found: " " * len(found[0]), text)
     if not placed:
@@ -172,14 +178,14 @@ def _letters(text: str, *, placed: bool = True) -> tuple[str, list[int]]:
 
 
 def _mark(text: str, at: int, other: str, there: int, repeated: bytearray) -> None:
-    """Mark the longest repetition around two places that agree, where it is one."""
+    """Mark the longest repetition around two equal places, if it is long enough."""
     start, begin = at, there
     while start > 0 and begin > 0 and text[start - 1] == other[begin - 1]:
         start, begin = start - 1, begin - 1
     stop, end = at, there
     while stop < len(text) and end < len(other) and text[stop] == other[end]:
         stop, end = stop + 1, end + 1
-    # A number that goes on is another number: 3000 is not repeated in 30000.
+    # A longer number is another number: 30000 does not repeat 3000.
     while start < stop and text[start].isdecimal() and start > 0 and text[start - 1].isdecimal():
         start += 1
     while stop > start and text[stop - 1].isdecimal() and stop < len(text) and text[stop].isdecimal():
@@ -199,8 +205,8 @@ def _without(text: str, letters: str, places: list[int], repeated: bytearray) ->
     return " … ".join([*kept, text[last:]]) if kept else text
 
 
+# A longer text before a colon does not introduce a value.
 _CLAUSE_CHARS: Final = 160
-"""A longer text before a colon is no clause that introduces a value."""
 
 
 _MARKS: Final = re.compile(r":(?=\s|$|[\"'`“«‘(\[])|(?<=\s)[\"'`“«](?=\S)|[.;!?](?=\s)|\s[-–—>]{1,2}(?=\s)")
@@ -209,24 +215,24 @@ _MARKS: Final = re.compile(r":(?=\s|$|[\"'`“«‘(\[])|(?<=\s)[\"'`“«](?=\S
 _SHORT_NAME: Final = re.compile(r"[\"'`][\w.\[\]/$-]{1,80}[\"'`]")
 
 
+# What OpenAI writes after "Invalid 'messages[0].content': " (its API reference, "Error codes"): a statement, no value.
 _STATES: Final = re.compile(
     r"\s*(?:string|array|list|integer|decimal|number|object|empty \w+) (?:too|above|below|does|is|length|exceeds)\b",
     re.IGNORECASE,
 )
-"""How OpenAI goes on after "Invalid 'messages[0].content': " (its API reference, "Error codes"): it shows no value."""
 
 
 _FIGURE: Final = re.compile(r"\s*[~(\[]{0,2}\d")
 
 
+# Before a number these words give a size; before anything else, a value.
 _GIVEN_ALONE: Final = r"(?:but )?(?:got|found|received|given|saw|you sent|actual(?: value)?)"
-"""Before a figure it tells how much was sent; before anything else, what."""
 
 
 _EDGES: Final = " \t\"'`()[]{}<>,*"
 
 
-# What a request is made of as a whole, what wraps an error, and what a status is called.
+# Nouns for the whole request, for wrapped errors, and for statuses: complaints about these show no value.
 _WHOLE: Final = frozenset(
     "request requests input inputs prompt prompts message messages content contents body payload context conversation "
     "history text chat call calls response responses reply error errors exception failure status code operation query "
@@ -236,18 +242,18 @@ _WHOLE: Final = frozenset(
 )
 
 
+# With "invalid" before them these are a status (gRPC's INVALID_ARGUMENT, DashScope's InvalidParameter), no value.
 _BARE: Final = frozenset("argument arguments parameter parameters param params".split())
-"""What is a status behind "invalid" (gRPC's INVALID_ARGUMENT, DashScope's InvalidParameter): then no value is named."""
 
 
+# Phrases for one part, although their last word may mean the whole: "stop sequence", "tool call".
 _PART: Final = r"\b(?:stop|tool|function|escape|byte|control|media|cache|image|user|session) \w+$"
-"""What is no whole request, whatever its last word: "stop sequence", "tool call"."""
 
 
+# Things other than the prompt that may be too long.
 _SHORT_THINGS: Final = frozenset(
     "sequence name id identifier description header key label tag role url uri title metadata user field value".split()
 )
-"""What may be too long without being the prompt."""
 
 
 _SPEAKS_OF_SIZE: Final = (
@@ -270,10 +276,10 @@ _CANNOT: Final = (
 )
 
 
+# The thing that could not be read is another server's answer: the words after it are that server's.
 _OF_ANOTHER: Final = (
     r"\b(?:errors?|exception|request|failure|response|reply|answer|stream|upstream)(?: stream| body| from \w+)?$"
 )
-"""What could not be read is an answer of another server, which follows."""
 
 
 _FORM_ERROR: Final = (
@@ -322,7 +328,7 @@ _GIVEN: Final = (
 
 
 def without_shown_value(text: str) -> str:
-    """The text up to the value that it shows after a complaint; all of it where it shows none. O(size)."""
+    """The text up to the value shown after a complaint; all of it without one. O(size)."""
     start = 0
     for mark in _MARKS.finditer(text):
         if mark[0][0] in ".;!?" or mark[0][0].isspace():
@@ -342,7 +348,7 @@ def without_shown_value(text: str) -> str:
 
 
 def _complains(clause: str) -> bool:
-    """Whether a clause says that something is wrong with one value, and not with the request or its size."""
+    """Whether a clause complains about one value, not about the request or its size."""
     said = " ".join(clause.lower().replace("_", " ").split())
     if re.search(_FORM_ERROR, clause.lower()):
         return True
@@ -360,7 +366,7 @@ def _complains(clause: str) -> bool:
 
 
 def _is_value(found: re.Match[str], said: str) -> bool:
-    """Whether what is complained of is one value: neither the request, an error, nor a bare "argument"."""
+    """Whether the subject of a complaint is one value: not the request, an error, or a bare "argument"."""
     noun = _last_noun(found["thing"])
     if re.search(_PART, said[: found.end("thing")].rstrip()) and not noun.startswith(("input", "request", "error")):
         return True

@@ -77,6 +77,7 @@ class FileReading:
 def text_in(data: bytes, place: str, reading: FileReading) -> str:
     """The text of a file, decompressed. Raises InvalidInput. O(size)."""
     data = _decompressed(data, place, reading)
+    # Some editors on Windows save UTF-16; a strict reader refuses it as it refuses any other encoding.
     if reading.lenient and data.startswith(_UTF_16):
         return data.decode("utf-16", "replace")
     try:
@@ -118,6 +119,7 @@ def values_in(text: str, place: str, reading: FileReading) -> list[Value]:
 def _decompressed(data: bytes, place: str, reading: FileReading) -> bytes:
     if not data.startswith(_GZIP_MAGIC):
         return data
+    # In blocks: of a file that is cut off, everything before the end of the data can still be read.
     out = bytearray()
     cause: Exception
     try:
@@ -141,6 +143,7 @@ def _decompressed(data: bytes, place: str, reading: FileReading) -> bytes:
 
 def _whole(text: str, place: str) -> list[Value]:
     start = len(text) - len(text.lstrip())
+    # One value and nothing after it is the whole file; otherwise there is one value per line.
     value, stop = _scan(text, start, place)
     rest = text[stop:]
     if not rest.strip():

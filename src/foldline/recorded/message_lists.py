@@ -15,8 +15,8 @@ from foldline.recorded.sessions import Session, detect_dialect
 __all__ = ["check_dialect", "is_message", "read_messages", "session_from_object"]
 
 
+# Fields of which a message has one: a content of Gemini may do without a role.
 _SIGNS: Final = ("role", "type", "parts")
-"""Fields of which a message has one: a content of Gemini may do without a role."""
 
 
 def is_message(value: Json) -> bool:

@@ -166,6 +166,7 @@ def references(history: Sequence[MeasuredMessage], replies: Sequence[range]) -> 
     starts = {reply.start: reply for reply in replies}
     found: dict[int, tuple[Reference, ...]] = {}
     position = 0
+    # One pass in order: a reply is compared with the facts before it, and adds its own only afterwards.
     for place, message in enumerate(history):
         reply = starts.get(place)
         if reply is not None:
@@ -175,6 +176,7 @@ def references(history: Sequence[MeasuredMessage], replies: Sequence[range]) -> 
         position += message.tokens
         for fact in message.facts:
             last[fact] = (position, place)
+        # Without results both texts are equal, and one search is enough.
         spoken |= message.facts if message.spoken == message.text else facts(message.spoken)
     return tuple(found[reply.start] for reply in replies)
 

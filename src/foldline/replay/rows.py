@@ -70,6 +70,7 @@ def rows(replays: Iterable[Replay]) -> list[PolicyRow]:
     by_policy: dict[str, list[Replay]] = {}
     for replay in replays:
         by_policy.setdefault(replay.policy, []).append(replay)
+    # By name: a session appears once per policy.
     base = {replay.session: replay.cost_tokens for replay in by_policy.get(NONE, ())}
     names = sorted(by_policy, key=lambda name: name != NONE)
     return [_row(name, by_policy[name], base) for name in names]
@@ -77,6 +78,7 @@ def rows(replays: Iterable[Replay]) -> list[PolicyRow]:
 
 def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> PolicyRow:
     turns = [turn for replay in replays for turn in replay.turns]
+    # Only sessions that were also replayed without management can be compared.
     compared = [(replay.cost_tokens, base[replay.session]) for replay in replays if base.get(replay.session)]
     recalls = [replay.recall for replay in replays]
     return PolicyRow(

@@ -246,7 +246,7 @@ class _Meter:
         began = process_time()
         try:
             sent = sender.send(new)
-        except DoesNotFit as refusal:
+        except DoesNotFit as refusal:  # the session continues: the next request may fit
             spent = process_time() - began
             return Turn(
                 index=index,

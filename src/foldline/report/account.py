@@ -164,6 +164,7 @@ def hidden_by(
     out: list[Hidden] = []
     for number, covered in sorted(under.items(), key=lambda item: item[1][0]):
         mark, shortened, key = given[number]
+        # The page must stay small: counts cover everything, lists only the first.
         listed = covered[:_LISTED_MESSAGES] if listing and len(out) < _LISTED_FOLDS else []
         rows = (HiddenMessage(seq, author(messages[seq]), tokens[seq], first_line(messages[seq])) for seq in listed)
         out.append(

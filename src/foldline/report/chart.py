@@ -106,9 +106,10 @@ class _Plot:
         if len(inside) < len(points):
             x, size = points[len(inside)]
             before = inside[-1] if inside else (float(_LEFT), 0)
+            # Interpolated, so that the line leaves the chart at its slope and not at the last point inside.
             part = (self._top_tokens - before[1]) / max(size - before[1], 1)
             inside.append((before[0] + (x - before[0]) * part, int(self._top_tokens)))
-            room = inside[-1][0] < _RIGHT - 90
+            room = inside[-1][0] < _RIGHT - 90  # about the width of the label
             anchor, shift = ("start", 4) if room else ("end", -4)
             grows = f"{self._whole}, to {compact(points[-1][1])}"
             yield _text(inside[-1][0] + shift, _TOP + 2, grows, anchor)

@@ -38,6 +38,7 @@ def growth_page(calls: Sequence[RecordedCall], *, newest: int) -> str:
 
 def replies_of(calls: Sequence[RecordedCall]) -> list[RecordedCall]:
     """The successful replies, whose sizes form one line; all calls when there are none."""
+    # Summaries have other sizes, and failed calls had no answer: both would make the line jump.
     replies = [call for call in calls if call.purpose == REPLY]
     return [call for call in replies if not call.error] or replies or list(calls)
 

@@ -112,6 +112,7 @@ class _Walk:
         while count and self.active[count - 1].message.role == "assistant":
             count -= 1
             whole -= self._size(self.active[count])
+        # Request minus messages is the system text and the tools. A fork hides what was sent, so it gives no base.
         ours = usage.estimated_tokens if usage.reported else usage.input_tokens
         base = max(0, ours - whole + self.spared_tokens) if ours and not self.forked else None
         folds = tuple(self.new)
@@ -153,10 +154,12 @@ def account_of_log(
     walk.end()
     base = next((one.base_tokens for one in walk.requests if one.base_tokens is not None), 0)
     scale = _scale(walk.requests)
+    # `model` is a question of the user: what would this session have cost with another model?
     named = model or header.model
     bills = _bills(walk.requests, calls, model)
     rule = _cache_rule(walk.requests, named, header.dialect)
     expected_requests = list(_without_management(walk.requests, base, scale, rule.lifetime_seconds))
+    # A provider without a prompt cache would not have one without Foldline either.
     caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.requests)
     hidden = hidden_by(
         [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
@@ -265,6 +268,7 @@ def _made(walk: _Walk, in_effect: set[Mark]) -> tuple[ReportedFold, ...]:
     out = []
     for fold, request in walk.made:
         mark = _mark(fold)
+        # A fold still held but hiding nothing lies under a later fold.
         since = "" if mark in in_effect else AGAIN if fold.id in walk.held else BACK
         out.append(ReportedFold(mark, request, since))
     return tuple(out)

@@ -140,6 +140,7 @@ def _session(number: int, name: str, replays: Sequence[Replay], with_table: bool
     """The charts of one session, and its figures when there are several sessions."""
     one = replays[0]
     managed = [replay for replay in replays if replay.policy != NONE]
+    # A policy that folded nothing sent what was recorded: its chart would show one line twice.
     drawn = [replay for replay in managed if replay.folds or replay.refused] if managed else [one]
     alike = ", ".join(escaped(replay.policy) for replay in managed if not (replay.folds or replay.refused))
     rest = f'<p class="faint">Nothing to fold under {alike if drawn else "any policy"}.</p>' if alike else ""

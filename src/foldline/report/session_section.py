@@ -19,6 +19,7 @@ __all__ = [
 
 _LISTED_FOLDS: Final = 60
 
+# What each reducer does, in a few words.
 _IN_WORDS: Final[Mapping[str, str]] = {
     "archive_results": "oldest tool results taken out, a digest in their place",
     "compact": "compacted when asked",
@@ -37,7 +38,6 @@ _IN_WORDS: Final[Mapping[str, str]] = {
     "truncate": "a long text cut",
     "window": "oldest turns left out",
 }
-"""What each reducer does, in a few words."""
 
 
 def session_part(account: Account, identifier: str) -> str:
@@ -198,7 +198,7 @@ def ratio(managed: Spend, unmanaged: Spend) -> float | None:
 def bill(managed: Spend, unmanaged: Spend, *, replayed: bool, fitted: bool) -> str:
     """Both bills as bars. Without `fitted` the second is for requests that would have been refused."""
     amounts = _amounts(managed, unmanaged)
-    largest = max(*amounts, 1e-12)
+    largest = max(*amounts, 1e-12)  # both bills may be 0
     in_money = managed.usd is not None and unmanaged.usd is not None
     rows = (
         ("with Foldline", "with", amounts[0], managed, "replayed" if replayed else ""),

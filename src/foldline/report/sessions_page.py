@@ -17,8 +17,8 @@ from foldline.text.formatting import DASH, compact, escaped, foreign, plural, sh
 __all__ = ["DETAILED", "SkippedSession", "sessions_page"]
 
 DETAILED: Final = 40
+# The most sessions with a section, and the size of these: the page must open on a phone. The table has more rows.
 _MAX_CHARS: Final = 2_500_000
-"""The most sessions with a section, and the size of these: the page must open on a phone. The table has more rows."""
 
 _ROWS: Final = 1_000
 
@@ -44,7 +44,7 @@ def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSess
     for number, account in enumerate(newest[:DETAILED]):
         part = session_part(account, f"s{number}")
         chars += len(part)
-        if parts and chars > _MAX_CHARS:
+        if parts and chars > _MAX_CHARS:  # the first section is shown however long it is
             break
         parts.append(part)
     body = [
@@ -73,6 +73,7 @@ def _setting(accounts: Sequence[Account], made: str) -> str:
 
 
 def _head(accounts: Sequence[Account]) -> str:
+    # Money and tokens cannot be added: sessions without a price are left out of the sums, which say so.
     priced = [one for one in accounts if one.managed.usd is not None and one.unmanaged.usd is not None]
     counted = priced or accounts
     managed, unmanaged = _sum(one.managed for one in counted), _sum(one.unmanaged for one in counted)

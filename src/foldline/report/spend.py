@@ -79,10 +79,12 @@ def billed(calls: Iterable[BilledCall], *, dialect: str) -> Spend:
 
 def _billed(call: BilledCall, dialect: str) -> Spend:
     rule = cache_rule_of(call.model, dialect)
-    cached = min(call.cached_tokens, call.input_tokens)  # reports of some gateways do not add up
+    # Reports of some gateways do not add up, and no bill may be negative.
+    cached = min(call.cached_tokens, call.input_tokens)
     written = min(call.written_tokens, call.input_tokens - cached)
     fresh = call.input_tokens - cached - written
     long = min(call.written_long_tokens, written)
+    # Writes with a longer lifetime have a price of their own, and are part of `written`.
     paid = fresh + cached * rule.read_ratio + (written - long) * rule.write_ratio
     paid += long * cache_rule_of(call.model, dialect, HOUR_SECONDS).write_ratio
     return Spend(
@@ -101,6 +103,7 @@ def expected(requests: Iterable[ExpectedRequest], *, model: str | None, rule: Ca
 
     Without `caching` every request is paid in full.
     """
+    # The price of a token depends on the length of its request: each request is priced by its own step.
     known = lookup(model)
     calls = tokens = cached = output = 0
     paid = answers = 0.0

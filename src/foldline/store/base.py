@@ -278,6 +278,7 @@ class SessionWriter(ABC):
         try:
             self._extend(records)
         except InvalidInput:  # one holds NaN or the like, for which strict JSON has no form
+            # Tried only now: checking each record first would cost every append a second encoding.
             self._extend([{**sealed(record), "at": at} for record in records])
         for record, event in zip(records, given, strict=True):
             self._tally.count(record, event)
@@ -295,7 +296,7 @@ class SessionWriter(ABC):
         unknown = [name for name in settings if name not in CHANGEABLE]
         if unknown:
             raise InvalidInput(f"cannot be changed; what can: {', '.join(CHANGEABLE)}", place=unknown[0])
-        header = self._header.changed(settings)
+        header = self._header.changed(settings)  # raises before anything is written
         self._write({"type": "settings", **settings})
         self._header = header
 

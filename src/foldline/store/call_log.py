@@ -94,7 +94,7 @@ class CallLog:
         messages.
         """
         key = (_plain(session_id), _plain(purpose))
-        messages, others = _parts(body)
+        messages, others = _parts(body)  # before the transaction: a body that is refused must not hold the lock
         made = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         with self._writing(key):
             lane = self._lane(key)
@@ -116,6 +116,7 @@ class CallLog:
             }
             names = ", ".join(row)
             marks = ", ".join(f":{name}" for name in row)
+            # `MAX(id)` of a lane tells other writers that their cached lane is stale.
             call = self._insert(f"INSERT INTO calls ({names}) VALUES ({marks})", row)
             self._move(lane, texts, call)
         lane.call, lane.messages, lane.texts, lane.sizes = call, messages, texts, sizes
@@ -129,7 +130,7 @@ class CallLog:
         """Drop all but the newest calls, with texts that only the others used; return their number. O(size kept)."""
         if keep_calls < 1:
             raise InvalidInput(f"must be at least 1, not {keep_calls}", place="keep_calls")
-        self._lanes.clear()
+        self._lanes.clear()  # pruning may drop the texts that cached lanes refer to
         with self._writing():
             run = self._database.execute
             dropped = run(

@@ -105,8 +105,8 @@ def _call(row: sqlite3.Row) -> RecordedCall:
     return RecordedCall(**fields)
 
 
+# Marks the file as ours in its header ("PRAGMA application_id" of SQLite).
 _APPLICATION: Final = int.from_bytes(b"Fold")
-"""Marks the file as ours in its header ("PRAGMA application_id" of SQLite)."""
 
 
 _VERSION: Final = 1

@@ -90,7 +90,7 @@ class FileStore:
     ) -> FileSession:
         """Create a session and open it for writing. Raises OSError."""
         make_private_folder(self._root)
-        while True:
+        while True:  # until the id is unused: `mkdir` decides, so two processes cannot both have it
             header = first_header(
                 self._clock, dialect=dialect, model=model, policy=policy, window=window, title=title, parent=parent
             )
@@ -201,7 +201,7 @@ class FileStore:
                     write_snapshot(draft / STATE, replace(snapshot, log_bytes=log.size_bytes), ())
             if (self._root / name).exists():
                 raise InvalidInput("there is a session with this id", place=name)
-            draft.rename(self._root / name)
+            draft.rename(self._root / name)  # fails on a session created meanwhile: a folder replaces no full one
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -303,6 +303,7 @@ class FileStore:
             kept, kept_at = self._snapshot(name, folder / STATE)
             if kept is not None and kept.id == name and log.st_size >= kept.log_bytes:
                 will_do = at_work or (stale and kept.messages > 0)
+                # Equal lengths are not enough: an edit may keep the length, but not the time of the last write.
                 if will_do or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at):
                     return ListedSession(name, kept)
             return ListedSession(name, _rebuilt(folder, keep))

@@ -110,7 +110,7 @@ class ClientLimits:
     def _changed(self, kept: dict[str, Json], key: ClientModel, tokens: int) -> None:
         self._load(kept)  # first: another process may have created the salt
         name = self._stored_key(key)
-        self._limits.pop(name, None)
+        self._limits.pop(name, None)  # to the end of the dict: its order is the order of change
         self._limits[name] = tokens
         same = [other for other in self._limits if other[:2] == name[:2]]
         for old in (*same[:-_MAX_PER_CLIENT], *list(self._limits)[:-_MAX_LIMITS]):

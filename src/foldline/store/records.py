@@ -27,8 +27,8 @@ T = TypeVar("T")
 VERSION: Final = 1
 """The version of the log's format. It rises only when an older reader would misread a newer log."""
 
+# Fields of a message outside its JSON, with their defaults.
 _FLAGS: Final = MappingProxyType({"agent_visible": True, "user_visible": True, "pinned": False, "kind": ""})
-"""Fields of a message outside its JSON, with their defaults."""
 
 
 def record_of(event: Event, codec: Codec) -> Record:
@@ -157,6 +157,7 @@ def _record_of_message(message: Message, codec: Codec) -> Record:
     out: Record = {key: getattr(message, key) for key, plain in _FLAGS.items() if getattr(message, key) != plain}
     if message.wire is None:
         return {"role": message.role, **out, "parts": [_record_of_part(part) for part in message.parts]}
+    # Parts are derived from the JSON wherever possible: a newer reader may understand more of it than this one.
     read = codec.read(message.wire)
     if read.role != message.role:
         out["role"] = message.role

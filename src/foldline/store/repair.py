@@ -26,8 +26,8 @@ __all__ = ["LOST", "RawRecord", "RebuiltLog", "RepairReport", "rebuild_log", "re
 
 LOST: Final = "[a message was lost here: the log of this session was damaged]"
 
+# The beginning of the record of a message.
 _SEQ: Final = re.compile(rb'\{"type": ?"message", ?"seq": ?([0-9]{1,15})\b')
-"""The beginning of the record of a message."""
 
 _PRINTED: Final = 5  # damaged lines named in `str(report)`
 _NOTED: Final = 20  # faults recorded in the new log; `damage` has all of them
@@ -119,6 +119,7 @@ class _Rebuild:
             if event is not None:
                 self.context.repeat(event)
         except InvalidInput as error:
+            # From here on a fold may rest on what is missing, so folds are dropped until the end of the log.
             self.damage.append(Damage(line.number, line.byte, "contradiction", str(error)))
             self.broken = True
             return
@@ -171,6 +172,7 @@ def rebuild_log(
         damage = [Damage(1, 0, "contradiction", "the log does not begin with the record of its session")]
     window = first.window or lookup(first.model).window_tokens
     context = Context(dialect=first.dialect, window=window)
+    # No log has more messages than lines, but a few lines may be lost as well.
     most = max(len(lines) + _NOTED, known_messages)
     walk = _Rebuild(first, codec_for(first.dialect), context, most=most, damage=damage)
     records = [first_record(first)]

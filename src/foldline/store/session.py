@@ -132,6 +132,7 @@ class FileSession(SessionWriter):
             self._log.acquire()
         except InvalidInput as error:
             raise SessionTaken(self.id) if error.reason == ANOTHER_WRITER else error from None
+        # A log only grows: an equal size means that nobody has written.
         same = self._log.size_bytes == self._left_at
         if not same:
             self._recount()
@@ -142,7 +143,7 @@ class FileSession(SessionWriter):
         """Delete the session. Raises OSError."""
         self._check_held()
         forget_keys(self._folder)
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder)  # before the lock is released: nobody may write into a folder that vanishes
         self.close()
 
     def close(self) -> None:

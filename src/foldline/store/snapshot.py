@@ -132,6 +132,7 @@ def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
 
     A snapshot of an older version has no checksum: with `sealed` it counts as lost.
     """
+    # Not blocking: somebody may have put a named pipe in its place.
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:

@@ -46,8 +46,8 @@ _TIMEOUTS: Final = (
     " SET LOCAL idle_in_transaction_session_timeout = '15s'"
 )
 
+# The advisory lock of migrations. It ends with the transaction, so it works behind a pooler.
 _MIGRATION_LOCK: Final = int.from_bytes(b"Foldline")
-"""The advisory lock of migrations. It ends with the transaction, so it works behind a pooler."""
 
 _NOW: Final = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
