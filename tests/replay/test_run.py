@@ -14,7 +14,7 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.codecs import DIALECTS, codec
 from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
-from foldline.messages import Wire
+from foldline.messages import Message, Role, Text, Wire
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
 from foldline.replay import (
@@ -171,7 +171,9 @@ def test_system_text_and_tools_count_and_are_part_of_the_prefix() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_plain_talk_replays_in_every_dialect(dialect: str) -> None:
-    talk = tuple({"role": role, "content": f"{role} {n}"} for n in range(4) for role in ("user", "assistant"))
+    roles: tuple[Role, ...] = ("user", "assistant")
+    said = [Message(role, (Text(f"{role} {n}"),)) for n in range(4) for role in roles]
+    talk = tuple(map(codec(dialect).write, said))
     for policy in (NONE, "balanced"):
         done = run(Session(name="s", dialect=dialect, messages=talk), policy)
         assert (done.requests, done.invalid, done.dialect) == (4, 0, dialect)
