@@ -66,7 +66,7 @@ def test_a_result_without_an_id_finds_a_call_without_one_however_both_say_it() -
 
 def test_groups_that_are_left_are_waited_for_no_longer() -> None:
     calls = waiting(("a", "a", 1), ("b", "b", 4), ("c", "c", 4))
-    assert [call.id for call in calls.leave(lambda group: group == 4)] == ["b", "c"]
+    assert [call.id for call in calls.remove_groups(lambda group: group == 4)] == ["b", "c"]
     assert calls.waits(1) and not calls.waits(2)
     assert len(calls) == 1 and 1 in calls and 4 not in calls
 

@@ -14,7 +14,7 @@ from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 from foldline.messages import Message
 from foldline.testing import session
-from foldline.view.pairing import NO_RESULT, REACH, Pairing, Placed, arrange, is_reasoning
+from foldline.view.pairing import NO_RESULT, REACH, Pairing, Placement, arrange, is_reasoning
 from foldline.view.transcript import Repair
 
 CHAT, ANTHROPIC, RESPONSES = codec("openai-chat"), codec("anthropic"), codec("openai-responses")
@@ -49,7 +49,7 @@ def gave(*ids: str, words: str | None = None) -> Wire:
     return {"role": "user", "content": [*blocks, *([{"type": "text", "text": words}] if words else [])]}
 
 
-def placed(wires: Sequence[Wire], dialect: str = "openai-chat") -> list[Placed]:
+def placed(wires: Sequence[Wire], dialect: str = "openai-chat") -> list[Placement]:
     pairing = Pairing(codec(dialect))
     return [pairing.place(seq, codec(dialect).read(wire)) for seq, wire in enumerate(wires)]
 
@@ -93,7 +93,7 @@ def test_a_message_with_results_of_two_calls_joins_the_earlier_one() -> None:
 
 
 def test_a_result_without_a_call_is_its_own_group() -> None:
-    assert placed([user(), result("nobody")])[1] == Placed(CHAT.read(result("nobody")), 1, None)
+    assert placed([user(), result("nobody")])[1] == Placement(CHAT.read(result("nobody")), 1, None)
 
 
 def test_items_of_one_model_turn_are_one_group_in_the_itemised_dialect() -> None:

@@ -85,12 +85,12 @@ def test_what_has_grown_is_what_would_be_rendered_from_scratch(items: Sequence[t
             assert (tile.tokens, tile.content_bytes) == (sum(weights), sum(tile.contents))
             assert tile.size_bytes == sum(map(wire_bytes, wires))
             total, content = total + tile.tokens, content + tile.content_bytes
-        assert view.estimated_tokens - view.base_tokens - (view.lead_tokens if view.leads else 0) == total
+        assert view.estimated_tokens - view.base_tokens - (view.lead_tokens if view.has_lead else 0) == total
         assert view.content_bytes == content
         if number % every == 0:
             sent, stable = view.wires()
             whole = [view.codec.write(m) for tile in view.tiles for m in tile.messages]
-            if not view.leads:
+            if not view.has_lead:
                 assert sent == whole
                 assert sent[:stable] == before[:stable]
                 assert stable == len(sent) or stable == len(before) or sent[stable] != before[stable]

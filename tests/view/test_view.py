@@ -176,7 +176,7 @@ def test_anthropic_gets_a_first_user_message_where_there_is_none() -> None:
 
 
 def test_the_supplied_message_leaves_when_the_log_begins_with_the_users() -> None:
-    assert not view_of(session(1, dialect="anthropic"), "anthropic").leads
+    assert not view_of(session(1, dialect="anthropic"), "anthropic").has_lead
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses"])

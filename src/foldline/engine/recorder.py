@@ -205,11 +205,11 @@ class Recorder:
         for event in self.log:
             if isinstance(event, Entry) and event.seq in path:
                 if event.seq > at:
-                    view.leave(at, event.seq)
+                    view.cover_branch(at, event.seq)
                 self._show_again(event)
                 at = event.seq + 1
             elif isinstance(event, Branch) and event.stop > at:
-                view.leave(at, event.stop)
+                view.cover_branch(at, event.stop)
                 at = event.stop
             elif isinstance(event, Pin) and event.seq in path:
                 view.pin(event.seq, event.pinned)
@@ -223,7 +223,7 @@ class Recorder:
                     held.add(event.id)
                     self._close_groups(event)
         if at < self.next_seq:
-            view.leave(at, self.next_seq)
+            view.cover_branch(at, self.next_seq)
         # Entries of branches that were left stay readable (`peek`, `grep`) though no tile of the view shows them.
         view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
         self.meter.folded()

@@ -85,7 +85,7 @@ def _shown(engine: Engine) -> Iterator[_Shown]:
     """Every entry that is shown by itself, not under a fold, with its place among the messages that are sent."""
     view = engine.view
     # Refusals count the messages of the request, where a message of ours may stand before the first one.
-    index = 1 if view.leads else 0
+    index = 1 if view.has_lead else 0
     for tile in view.tiles:
         forms = {id(tile.form(entry)): entry for entry in tile.entries} if tile.fold is None else {}
         placed: set[int] = set()

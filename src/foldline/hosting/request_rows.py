@@ -35,7 +35,7 @@ class RequestRow:
 def rows_of(context: Context) -> Iterator[RequestRow]:
     """Yield each message of the next request, in order. Changes nothing. O(shown)."""
     view = context.view
-    if view.leads:  # a first user message that is supplied
+    if view.has_lead:  # a first user message that is supplied
         yield RequestRow(
             start=-1, stop=0, tokens=view.lead_tokens, message=codec_for(context.dialect).note(LEAD), mark=" "
         )

@@ -134,7 +134,7 @@ def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None)
         for index, tile in enumerate(view.tiles)
         if tile.size_bytes
     ]
-    if view.leads:
+    if view.has_lead:
         parts.append(Part("first message that had to be supplied", view.request_bytes - view.size_bytes))
     return DoesNotFit(limit + over, limit, _largest(parts), reason=reason, unit="bytes")
 

@@ -108,7 +108,7 @@ _PLACE: Final = re.compile(r":\d+$")
 
 @dataclass(slots=True)
 class OpenCalls:
-    """The open calls. Each method is O(1), but `waits` O(open groups) and `leave` O(open calls)."""
+    """The open calls. Each method is O(1), but `waits` O(open groups) and `remove_groups` O(open calls)."""
 
     # By id, then by group (the latest last), then by the id that is sent, in the order in which they came.
     _by_id: dict[str, dict[Seq, dict[str, OpenCall]]] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class OpenCalls:
         """Whether a group that began at `start` or later has an open call."""
         return max(self._groups, default=-1) >= start
 
-    def leave(self, left: Callable[[Seq], bool]) -> list[OpenCall]:
+    def remove_groups(self, left: Callable[[Seq], bool]) -> list[OpenCall]:
         """Forget the calls of some groups; returns them, oldest first."""
         if not any(map(left, self._groups)):
             return []

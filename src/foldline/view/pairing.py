@@ -24,7 +24,7 @@ __all__ = [
     "NO_RESULT",
     "REACH",
     "Pairing",
-    "Placed",
+    "Placement",
     "arrange",
     "is_given",
     "is_little_between",
@@ -54,7 +54,7 @@ _NEVER_REPEATED = ("_approval_request", "item_reference")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class Placement:
     """Where a message belongs: `group` is the seq of its group, `joins` the earliest group it answers, if any.
 
     `late` are the calls that it answers but can no longer join, by the id in its results; `late_groups` their groups.
@@ -110,7 +110,7 @@ class Pairing:
     # The group of the last message.
     _last: Seq | None = None
 
-    def place(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placed:
+    def place(self, seq: Seq, message: Message, reaches: Callable[[Seq], bool] = anywhere) -> Placement:
         """Place one message; a repeated call id is renamed, and results get the new one. O(size of the message).
 
         `reaches` says whether a message may still join a group: not across a fold.
@@ -119,7 +119,7 @@ class Pairing:
         if self.codec.itemised and message.agent_visible:
             message = self._fresh_item(message, faults)
         if not message.agent_visible:
-            return Placed(message, seq, None, tuple(faults))
+            return Placement(message, seq, None, tuple(faults))
         # The ids as they came: results name these, whatever the calls are sent as.
         ids = [call.id for call in message.calls]
         message = self._fresh_calls(message, faults)
@@ -136,10 +136,10 @@ class Pairing:
         self._prune(seq)
         first = min(joins, default=None)
         if not answers.late:
-            return Placed(message, group, first, tuple(faults))
+            return Placement(message, group, first, tuple(faults))
         late = {name: call.called for name, call in answers.late.items()}
         groups = tuple(call.group for call in answers.late.values())
-        return Placed(message, group, first, tuple(faults), late, groups)
+        return Placement(message, group, first, tuple(faults), late, groups)
 
     def waits(self, start: Seq) -> bool:
         """Whether a call of a group that began at `start` or later has no result yet. O(groups that wait)."""
@@ -147,7 +147,7 @@ class Pairing:
 
     def close(self, start: Seq, stop: Seq) -> None:
         """Stop waiting for calls in [start, stop), which were folded; a result that still comes is told in words."""
-        self._leave(lambda group: start <= group < stop)
+        self._expire(lambda group: start <= group < stop)
         self._origins = {opened: group for opened, group in self._origins.items() if not start <= group < stop}
         if self._run is not None and start <= self._run < stop:
             self._run = None
@@ -232,9 +232,9 @@ class Pairing:
         if group is not None and self._within(seq, group) and found.reaches(group):
             found.joins.append(group)
 
-    def _leave(self, left: Callable[[Seq], bool]) -> None:
+    def _expire(self, left: Callable[[Seq], bool]) -> None:
         for calls in (self._calls, self._pairs):
-            for call in calls.leave(left):
+            for call in calls.remove_groups(left):
                 self._late.add(call)
                 self._left.append(call)
                 if len(self._left) > MOST_LATE:
@@ -243,7 +243,7 @@ class Pairing:
     def _prune(self, seq: Seq) -> None:
         """Forget groups out of reach. O(1) amortised: only once more than REACH of them have gathered."""
         if len(self._touched) > REACH:
-            self._leave(lambda group: not self._within(seq, group))
+            self._expire(lambda group: not self._within(seq, group))
             self._touched = {
                 group: last for group, last in self._touched.items() if group in self._calls or group in self._pairs
             }

@@ -23,7 +23,7 @@ from foldline.messages import Message, Opaque, Text, ToolResult, Wire
 from foldline.text.identifiers import NameCounts
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
-from foldline.view.pairing import Placed, is_little_between, is_paired, is_paused, is_unfinished
+from foldline.view.pairing import Placement, is_little_between, is_paired, is_paused, is_unfinished
 from foldline.view.rendering import Edit, TileRenderer
 from foldline.view.running_totals import RunningTotals
 from foldline.view.tiles import (
@@ -110,10 +110,10 @@ class View:
     @property
     def estimated_tokens(self) -> int:
         """Size of the whole request by our own count: the sum of its parts. O(1)."""
-        return self.base_tokens + self._totals.tokens + (self.lead_tokens if self.leads else 0)
+        return self.base_tokens + self._totals.tokens + (self.lead_tokens if self.has_lead else 0)
 
     @property
-    def leads(self) -> bool:
+    def has_lead(self) -> bool:
         """Whether a first user message has to be supplied, also where repair left no message at all."""
         if self._totals.shows:
             return self.codec.user_first and (first := self.first_message()) is not None and first.role != "user"
@@ -142,7 +142,7 @@ class View:
     def repairs(self) -> tuple[Repair, ...]:
         """Every repair in effect, in order of the log. O(repairs)."""
         found = self._totals.repairs()
-        if self.leads and not any(tile.fold for tile in self.tiles[:1]):
+        if self.has_lead and not any(tile.fold for tile in self.tiles[:1]):
             found.insert(0, Repair(0, "user-first", "a first user message was supplied"))
         return tuple(found)
 
@@ -150,14 +150,14 @@ class View:
         """The JSON messages to send, and how many leading ones equal those of the last call. O(changed) + one copy."""
         # A copy: what a caller does to the list must not reach the rendered prefix that later requests are compared to.
         wires, stable = self._totals.wires(self.tiles)
-        led, self._led = self._led, self.leads
+        led, self._led = self._led, self.has_lead
         if self._led:
             return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
         return list(wires), 0 if led else stable
 
     def shown(self) -> list[Wire]:
         """The JSON messages that `wires` would return, without counting them as sent. O(messages)."""
-        lead = [self._lead] if self.leads else []
+        lead = [self._lead] if self.has_lead else []
         return [self.codec.write(message) for message in [*lead, *(m for tile in self.tiles for m in tile.messages)]]
 
     @property
@@ -270,7 +270,7 @@ class View:
     def request_bytes(self) -> int:
         """Bytes of the list of messages as JSON; about 0 unless the view is weighed. O(1)."""
         # Each message has a comma or the closing bracket after it; the opening bracket is the last 1.
-        lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.weighed and self.leads else 0
+        lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.weighed and self.has_lead else 0
         return self.size_bytes + self.message_count + self._totals.joints + lead + 1
 
     def answered(self) -> bool:
@@ -398,7 +398,7 @@ class View:
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
-    def append(self, entry: Entry, placed: Placed, waits: Callable[[Seq], bool]) -> None:
+    def append(self, entry: Entry, placed: Placement, waits: Callable[[Seq], bool]) -> None:
         """Add one entry; it joins the block of the group it answers, else begins a block. O(block).
 
         An item that joins a turn of items, and a result of one: O(size of the message), besides copying references.
@@ -491,7 +491,7 @@ class View:
             return True
         return is_little_between(entry.message for tile in self.tiles[found + 1 :] for entry in tile.entries)
 
-    def leave(self, start: Seq, stop: Seq) -> None:
+    def cover_branch(self, start: Seq, stop: Seq) -> None:
         """Cover entries [start, stop) of a left branch with a tile that shows nothing."""
         self._replace(len(self.tiles), len(self.tiles), [Tile(start, stop)])
         self._refresh(len(self.tiles) - 1)
