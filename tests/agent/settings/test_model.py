@@ -229,3 +229,14 @@ def test_pydantic_is_loaded_only_for_settings(module: str) -> None:
     code = f"import sys, {module}; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_without_pydantic_the_error_names_the_extra() -> None:
+    code = (
+        "import importlib.util as util; find = util.find_spec; "
+        "util.find_spec = lambda name, *more: None if name == 'pydantic' else find(name, *more); "
+        "import foldline.agent.settings.file"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MissingExtra" in done.stderr
+    assert "foldline[chat]" in done.stderr

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
 
-from foldline.errors import InvalidInput, MissingExtra
+import pydantic.dataclasses
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, core_schema
+
+from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.redaction import redact
-
-try:
-    import pydantic.dataclasses
-    from pydantic import ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-    from pydantic_core import CoreSchema, ErrorDetails, core_schema
-except ImportError as error:
-    raise MissingExtra("chat", "reading settings") from error
 
 __all__ = [
     "NAME",
