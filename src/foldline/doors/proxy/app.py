@@ -61,6 +61,7 @@ class Proxy:
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect, counting = dialect_of(scope["method"], scope["path"])
         query = scope["query_string"].decode("latin-1")
+        # The path as it came: decoding and encoding it again could change what a signature or a route covers.
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         target = f"{raw_path}?{query}" if query else raw_path
         if not dialect:
@@ -120,6 +121,8 @@ class _PassThrough:
         scope, body = self.scope, self.body
         headers = [(name, value) for name, value in scope["headers"] if not name.startswith(b"x-foldline-")]
         given: AsyncIterator[bytes] | bytes = b""
+        # Only these headers announce a body (RFC 9112, section 6). Without them nothing is read, so that the watch for
+        # a disconnect can start at once.
         if any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
             given = body.chunks()
         else:
@@ -210,6 +213,8 @@ async def _while_connected(
     work: Coroutine[Any, Any, None], receive: Receive, *, after: asyncio.Event | None = None
 ) -> None:
     """Run `work` until it ends or the client disconnects, watched for once `after` is set: `receive` has one reader."""
+    # The work stays in this task and is cancelled from outside: a task of its own would cost each request one more
+    # switch, and its errors would have to be carried over.
     task = asyncio.current_task()
     gone = False
 
@@ -227,9 +232,9 @@ async def _while_connected(
     try:
         await work
     except asyncio.CancelledError:
-        if not gone or task is None:
+        if not gone or task is None:  # the server cancels, not the client
             raise
-        task.uncancel()
+        task.uncancel()  # the cancellation was our own, and ends here
     finally:
         watching.cancel()
 

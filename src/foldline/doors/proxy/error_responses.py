@@ -120,6 +120,7 @@ def _overflow_of(dialect: str, body: RequestBody | None, tokens: int, limit: int
 
 def _failed_stream(error: Mapping[str, Json], model: str) -> ErrorResponse:
     """A stream with nothing but this error, twice: clients look for it in one event or the other."""
+    # Clients build the response from its first event, so the failure needs one too.
     response: dict[str, Any] = {
         "id": f"resp_{uuid4().hex}",
         "object": "response",

@@ -51,10 +51,12 @@ class Gate:
             return
         headers = dict(scope["headers"])
         shown = headers.get(TOKEN_HEADER, b"")
+        # The token is the proxy's own: the upstream must not see it.
         if shown:
             kept = [header for header in scope["headers"] if header[0] != TOKEN_HEADER]
             scope = {**scope, "headers": kept}
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        # A loop: a client that puts the token into a base URL that has it already should still get through.
         while raw_path.startswith(_TOKEN_PREFIX):
             given, slash, rest = raw_path[len(_TOKEN_PREFIX) :].partition(b"/")
             shown = shown or unquote_to_bytes(given)

@@ -191,6 +191,7 @@ Listener: TypeAlias = Callable[[ServedRequest], None]
 def report_headers(planned: PlannedRequest | None, record: ExchangeRecord, mode: Mode) -> list[tuple[bytes, bytes]]:
     """The headers x-foldline-…. A truncation is reported once, by the first response after it was noticed."""
     found: dict[str, str] = {}
+    # Without a plan there are no figures: a header with 0 would read as a measurement.
     if planned is not None:
         plan = planned.plan
         found |= {
@@ -251,6 +252,7 @@ def spent_usd(served: ServedRequest) -> float | None:
 
     If their model has no known price, that of the conversation's model is taken.
     """
+    # By each call's own tokens: price steps of long requests depend on the single call.
     total = 0.0
     writers = [lookup(name[:_MODEL_CHARS]) for name in (served.summary_model, served.model)]
     for usage in served.summaries:

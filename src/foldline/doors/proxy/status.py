@@ -95,6 +95,7 @@ class _ConversationStatus:
     lines: deque[dict[str, Json]] = field(default_factory=lambda: deque(maxlen=MAX_FOLDS))
 
     def add(self, served: ServedRequest, usd: float | None) -> None:
+        # Requests of one conversation may end out of order, so the times keep the latest.
         self.totals.add(served, usd)
         self.title = _text(served.title) or self.title
         self.dialect, self.model = served.dialect, _text(served.model)
@@ -237,6 +238,7 @@ class _Followers:
             self._sessions[session] = None
         if self._timer is None:
             loop = asyncio.get_running_loop()
+            # The first change after a pause is sent at once, further ones together after the pace.
             wait_seconds = max(0.0, self._sent_at + self._pace_seconds - loop.time())
             self._timer = loop.call_later(wait_seconds, self._send, loop)
 

@@ -92,11 +92,13 @@ class SummaryClient:
             if key in self._cache:
                 self._cache.move_to_end(key)
                 return self._cache[key]
+            # Clients repeat a request that takes long. The second one waits for the same summary.
             future = self._pending.get(key)
             if future is None or future.done():  # done, but not cached: it has just failed
                 began = True
                 future = self._pending[key] = self._begin(begin, loop)
                 future.add_done_callback(lambda done: self._done(key, done))
+        # The wait ends even if the loop is stuck: a thread that waits for ever would hold up the stop of the process.
         try:
             found = future.result(_MAX_SECONDS + _LATE_SECONDS)
         except CancelledError:

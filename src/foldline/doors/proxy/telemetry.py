@@ -94,6 +94,7 @@ class Telemetry:
         self._host = str(self._server.get("server.address", ""))
         self._models: set[str] = set()
         meter = meter_provider.get_meter(_SCOPE)
+        # Histograms with explicit buckets: the SDK's default buckets end at 10,000, below the tokens of most requests.
         self._usage = meter.create_histogram(
             "gen_ai.client.token.usage",
             unit="{token}",

@@ -116,10 +116,13 @@ class ModelWindows:
         given = tuple(headers)
         large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
         learned_as = f"{model} ({_LARGE.decode()})" if large else model
+        # The user's word comes first, even against the upstream's.
         if self._setting is not None:
             return ModelWindow(self._setting, "setting", learned_as)
         reported = await self._ask(dialect, model, given, client, anew=anew)
         if reported is not None:
+            # The report is part of the name: a server that was restarted with another window is not judged by an old
+            # refusal.
             learned_as = f"{learned_as} (told {reported})"
         learned = self._learned.get((self.endpoint, learned_as, client))
         if learned is not None:
