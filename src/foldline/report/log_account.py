@@ -153,12 +153,10 @@ def account_of_log(
         return None
     walk.end()
     base = next((one.base_tokens for one in walk.requests if one.base_tokens is not None), 0)
-    scale = _scale(walk.requests)
-    # `model` is a question of the user: what would this session have cost with another model?
-    named = model or header.model
+    named = model or header.model  # a user asks by `model` what the session would have cost with another one
     bills = _bills(walk.requests, calls, model)
     rule = _cache_rule(walk.requests, named, header.dialect)
-    expected_requests = list(_without_management(walk.requests, base, scale, rule.lifetime_seconds))
+    expected_requests = list(_without_management(walk.requests, base, _scale(walk.requests), rule.lifetime_seconds))
     # A provider without a prompt cache would not have one without Foldline either.
     caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.requests)
     hidden = hidden_by(
