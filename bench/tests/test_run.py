@@ -316,6 +316,13 @@ def test_what_is_installed_for_the_exact_counter_is_what_the_extra_installs() ->
     assert project["optional-dependencies"]["exact"] == [COUNTER]
 
 
+def test_the_distribution_needs_what_checks_the_settings_that_tune_tries() -> None:
+    root = Path(__file__).parents[2]
+    own, bench = (tomllib.loads((root / at / "pyproject.toml").read_text("utf-8"))["project"] for at in (".", "bench"))
+    (pydantic,) = (one for one in own["optional-dependencies"]["chat"] if one.startswith("pydantic"))
+    assert pydantic in bench["dependencies"]
+
+
 def test_no_peer_is_started_where_ours_alone_are_asked_for(folder: Path) -> None:
     result = bench(briefly(folder, "sliding", peers="peers"))
     assert (list(runs(result)), result["absent"]) == (["none", "sliding"], [])
