@@ -14,7 +14,7 @@ from typing import Final
 from foldline.catalog.models import HOUR_SECONDS, CacheRule, lookup
 from foldline.messages import Json
 from foldline.replay import Mark, Replay, Turn
-from foldline.report.account import AGAIN, BACK, Account, ReportedFold, hidden_by, refused_from, title_of
+from foldline.report.account import AGAIN, BACK, Account, Hidden, ReportedFold, hidden_by, refused_from, title_of
 from foldline.report.spend import BilledCall, ExpectedRequest, billed, expected
 from foldline.store.calls import REPLY, RecordedCall
 from foldline.store.recording import Header
@@ -159,14 +159,7 @@ def account_of_log(
     expected_requests = list(_without_management(walk.requests, base, _scale(walk.requests), rule.lifetime_seconds))
     # A provider without a prompt cache would not have one without Foldline either.
     caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.requests)
-    hidden = hidden_by(
-        [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
-        [entry.seq for entry in walk.active],
-        {entry.seq: entry.message for entry in walk.active},
-        {entry.seq: entry.tokens for entry in walk.active},
-        lambda start, stop: f"foldline sessions show {name} --from {start} --limit {stop - start} --whole{options}",
-        listing=listing,
-    )
+    hidden = _hidden(walk, archived, f"foldline sessions show {name}", options, listing=listing)
     sent = _sent(walk, expected_requests, name, header)
     return Account(
         name=name,
@@ -182,6 +175,18 @@ def account_of_log(
         refused_from=refused_from(sent),
         read_one=f"foldline sessions why {name} N{options}",
         more=tuple(_more(walk, calls, caching)),
+    )
+
+
+def _hidden(walk: _Walk, archived: Callable[[str], bool], command: str, options: str, *, listing: bool) -> list[Hidden]:
+    """What the folds in effect hide, with the command that reads each span."""
+    return hidden_by(
+        [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
+        [entry.seq for entry in walk.active],
+        {entry.seq: entry.message for entry in walk.active},
+        {entry.seq: entry.tokens for entry in walk.active},
+        lambda start, stop: f"{command} --from {start} --limit {stop - start} --whole{options}",
+        listing=listing,
     )
 
 
