@@ -49,6 +49,7 @@ TOOLS: dict[str, list[Wire]] = {
     "openai-chat": [{"type": "function", "function": {"name": "look", "description": LONG}}],
     "openai-responses": [{"type": "function", "name": "look", "description": LONG}],
     "anthropic": [{"name": "look", "description": LONG, "input_schema": {"type": "object"}}],
+    "gemini": [{"functionDeclarations": [{"name": "look", "description": LONG}]}],
 }
 
 
@@ -113,23 +114,33 @@ def test_what_was_folded_is_not(dialect: str) -> None:
     run(work)
 
 
-PICTURE = {
+PICTURE: dict[str, Wire] = {
     "openai-chat": {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
     "openai-responses": {"type": "input_image", "image_url": "https://example.org/a.png"},
     "anthropic": {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
+    "gemini": {"fileData": {"mimeType": "image/png", "fileUri": "https://example.org/a.png"}},
 }
+
+
+def user(dialect: str, content: str | Wire) -> list[Wire]:
+    """One message of the user with a text or a part."""
+    if dialect == "gemini":
+        return [{"role": "user", "parts": [{"text": content} if isinstance(content, str) else content]}]
+    return [{"role": "user", "content": content if isinstance(content, str) else [content]}]
 
 
 @dialects
 def test_what_may_be_larger_than_its_text_is_not(dialect: str) -> None:
     async def work(known: Conversations) -> None:
-        assert not await passes(known, dialect, [{"role": "user", "content": [PICTURE[dialect]]}])
-        cap = {"max_output_tokens" if dialect == "openai-responses" else "max_tokens": WIDE}
-        assert not await passes(known, dialect, [{"role": "user", "content": "Hello"}], **cap)
-        assert await passes(known, dialect, [{"role": "user", "content": "Read the \"type\": 'image' of it"}])
-        assert await passes(known, dialect, [{"role": "user", "content": "x" * 50_000}])
-        assert not await passes(known, dialect, [{"role": "user", "content": "y" * 50_000}], 60_000)
-        assert not await passes(known, dialect, [{"role": "user", "content": "字" * 50_000}], 120_000)
+        assert not await passes(known, dialect, user(dialect, PICTURE[dialect]))
+        cap: dict[str, Any] = {"max_output_tokens" if dialect == "openai-responses" else "max_tokens": WIDE}
+        if dialect == "gemini":
+            cap = {"generationConfig": {"maxOutputTokens": WIDE}}
+        assert not await passes(known, dialect, user(dialect, "Hello"), **cap)
+        assert await passes(known, dialect, user(dialect, "Read the \"type\": 'image' of it"))
+        assert await passes(known, dialect, user(dialect, "x" * 50_000))
+        assert not await passes(known, dialect, user(dialect, "y" * 50_000), 60_000)
+        assert not await passes(known, dialect, user(dialect, "字" * 50_000), 120_000)
 
     run(work)
 

@@ -21,6 +21,9 @@ __all__ = ["CachedConversation", "ConversationCache", "Match", "PlannedRequest",
 # Memory for the links of one message: two links, two table slots, and the lists of those found by them.
 _LINKS_BYTES: Final = 500
 
+# The role of the model: "model" in Gemini, "assistant" in all other dialects.
+_MODEL_ROLES: Final = ("assistant", "model")
+
 # Items of the dialect openai-responses that a model wrote.
 _OUTPUT_ITEMS: Final = frozenset({"function_call", "reasoning", "custom_tool_call", "local_shell_call"})
 
@@ -246,7 +249,7 @@ def _is_coincidence(match: Match, request: IncomingRequest) -> bool:
     """Whether two requests share only a beginning that any two clients may have in common."""
     # Without a word of the model, the same opening question under other system text or tools is another conversation.
     shared = request.body.messages[: match.depth]
-    answered = any(m.get("role") == "assistant" or m.get("type") in _OUTPUT_ITEMS for m in shared)
+    answered = any(m.get("role") in _MODEL_ROLES or m.get("type") in _OUTPUT_ITEMS for m in shared)
     return not answered and match.cached.fingerprint != request.fingerprint
 
 

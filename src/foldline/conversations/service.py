@@ -48,7 +48,7 @@ _MAX_INLINE_CHARS: Final = 64 * 1024
 _MAX_ATTEMPTS: Final = 3
 
 # Parts that may be larger than their text: an image is named by its address, a file by its id.
-_LARGE_PART: Final = re.compile(r'"type"\s*:\s*"[a-z_]*(?:image|file|document|audio|video)')
+_LARGE_PART: Final = re.compile(r'"type"\s*:\s*"[a-z_]*(?:image|file|document|audio|video)|"file(?:Data|_data)"\s*:')
 # The most tokens of a character outside ASCII: it has up to four bytes, and each token has at least one.
 _CHAR_TOKENS: Final = 4
 # Tokens without text of their own: message frames, and what providers add for tools.
