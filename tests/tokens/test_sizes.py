@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
+from foldline import count
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.tokens import ESTIMATE, json_tokens, message_tokens, system_tokens, tools_tokens, wire_bytes
 
@@ -178,3 +179,11 @@ def test_wire_bytes_are_those_of_compact_utf8(wire: dict[str, Any]) -> None:
 
 def test_wire_bytes_of_a_lone_surrogate_are_counted() -> None:
     assert wire_bytes({"x": "\ud83d"}) == len('{"x":""}') + 3
+
+
+def test_a_cache_marker_counts_nothing() -> None:
+    block = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "why"}}
+    marked = {**block, "cache_control": {"type": "ephemeral"}}
+    assert json_tokens(marked) == json_tokens(block)
+    wires = [{"role": "assistant", "content": [given]} for given in (block, marked)]
+    assert count([wires[0]], dialect="anthropic") == count([wires[1]], dialect="anthropic")

@@ -144,10 +144,12 @@ _BLOB_CAP: Final = 1_600  # a blob is at most what the largest image takes
 def json_tokens(value: Json, counter: Counter = ESTIMATE) -> int:
     """Count the tokens of a JSON value by its compact text. Payloads (base64 of 1,000 characters or more) count little.
 
-    Values that are not JSON are counted by their `str`. O(size); never raises.
+    A cache marker on a block or a tool counts nothing: the model does not see it, and it may be moved. Values that are not JSON are counted by their `str`. O(size); never raises.
     """
     if value is None:
         return 0
+    if isinstance(value, Mapping) and "cache_control" in value:
+        value = {name: inner for name, inner in value.items() if name != "cache_control"}
     text = _compact(value)
     sealed = sum(_sealed_tokens(len(found)) for found in _SEALED.findall(text))
     text = _SEALED.sub('""', text)
