@@ -438,3 +438,25 @@ def test_a_turn_of_many_calls_keeps_every_result(dialect: str) -> None:
     out = fit(wires, max_tokens=10**6, dialect=dialect)
     assert out.messages == wires
     assert not out.repairs
+
+
+def test_results_that_move_to_their_calls_leave_the_next_calls_a_turn_to_join() -> None:
+    """Gemini takes calls only after the user or after results: moved, these no longer stand before the next calls."""
+
+    def model(*parts: Wire) -> Wire:
+        return {"role": "model", "parts": list(parts)}
+
+    called = model({"functionCall": {"name": "read", "args": {}}, "thoughtSignature": "c2ln"})
+    answered = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": "a"}}}]}
+    wires = [
+        {"role": "user", "parts": [{"text": "go on"}]},
+        called,
+        model({"text": "words"}),
+        answered,
+        called,
+        answered,
+    ]
+    fitted = fit(wires, max_tokens=10_000, dialect="gemini")
+    assert check(fitted.messages, dialect="gemini") == []
+    assert [wire["role"] for wire in fitted.messages] == ["user", "model", "user", "model", "user"]
+    assert [repair.rule for repair in fitted.repairs] == ["pairing", "call-place"]

@@ -144,7 +144,8 @@ _BLOB_CAP: Final = 1_600  # a blob is at most what the largest image takes
 def json_tokens(value: Json, counter: Counter = ESTIMATE) -> int:
     """Count the tokens of a JSON value by its compact text. Payloads (base64 of 1,000 characters or more) count little.
 
-    A cache marker on a block or a tool counts nothing: the model does not see it, and it may be moved. Values that are not JSON are counted by their `str`. O(size); never raises.
+    A cache marker on a block or a tool counts nothing: the model does not see it, and it may be moved. Values that are
+    not JSON are counted by their `str`. O(size); never raises.
     """
     if value is None:
         return 0

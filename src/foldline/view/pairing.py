@@ -130,7 +130,10 @@ class Pairing:
         if self._run is not None and grows and message.role == "assistant":
             joins = [*joins, self._run] if joins else [self._run]
         group = joins[-1] if joins else seq
-        self._run = group if message.role == "assistant" else None
+        if message.role == "assistant":
+            self._run = group
+        elif not self._moves_before_run(message, joins):
+            self._run = None
         self._last = group
         self._open(seq, group, message, ids, answers)
         self._prune(seq)
@@ -140,6 +143,13 @@ class Pairing:
         late = {name: call.called for name, call in answers.late.items()}
         groups = tuple(call.group for call in answers.late.values())
         return Placement(message, group, first, tuple(faults), late, groups)
+
+    def _moves_before_run(self, message: Message, joins: Sequence[Seq]) -> bool:
+        """Whether a message is results that move to a turn before the newest one, which is then still the last."""
+        run = self._run
+        if not self.codec.one_turn or run is None or not joins or not only_answers(message):
+            return False
+        return max(joins) < run
 
     def waits(self, start: Seq) -> bool:
         """Whether a call of a group that began at `start` or later has no result yet. O(groups that wait)."""
