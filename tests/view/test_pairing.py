@@ -459,4 +459,4 @@ def test_results_that_move_to_their_calls_leave_the_next_calls_a_turn_to_join() 
     fitted = fit(wires, max_tokens=10_000, dialect="gemini")
     assert check(fitted.messages, dialect="gemini") == []
     assert [wire["role"] for wire in fitted.messages] == ["user", "model", "user", "model", "user"]
-    assert [repair.rule for repair in fitted.repairs] == ["pairing", "call-place"]
+    assert [repair.rule for repair in fitted.repairs] == ["call-place"]
