@@ -24,10 +24,10 @@ pytestmark = pytest.mark.xdist_group("architecture")  # so that one worker alone
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 
-# Imports go strictly downward, from a floor to those below it, and on one floor from right to left. A name stands for
+# Imports go strictly downward, from a layer to those below it, and on one layer from right to left. A name stands for
 # the module or the package of that name in `foldline`, "" for what gathers the public names; `foldline_bench`, a
 # distribution of its own, stands on the roof. The picture in docs/architecture.md is this table.
-FLOORS: tuple[tuple[str, ...], ...] = (
+LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "messages", "tokens", "text", "catalog", "codecs", "failures"),
     ("view",),
     ("reducers",),
@@ -39,8 +39,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("cli", "testing", "", "__main__"),
     ("foldline_bench",),
 )
-CORE = 4  # these floors have no input, output, clock or chance, and need the standard library only
-ORDER = tuple(unit for floor in FLOORS for unit in floor)
+CORE = 4  # these layers have no input, output, clock or chance, and need the standard library only
+ORDER = tuple(unit for layer in LAYERS for unit in layer)
 
 IMPURE_MODULES = frozenset(
     "asyncio concurrent ctypes fcntl glob http io logging mmap multiprocessing os pathlib pickle random secrets "
@@ -140,7 +140,7 @@ class Module(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """Its name in the table of floors."""
+        """Its name in the table of layers."""
         top, _, rest = self.name.partition(".")
         return rest.partition(".")[0] if top == "foldline" else top
 
@@ -160,7 +160,7 @@ def each_module() -> list[Module]:
 
 
 def core_modules() -> list[Module]:
-    return [module for module in each_module() if module.unit in set().union(*FLOORS[:CORE])]
+    return [module for module in each_module() if module.unit in set().union(*LAYERS[:CORE])]
 
 
 Found = TypeVar("Found", bound=Collection[object])
@@ -340,6 +340,15 @@ def test_names_say_what_a_thing_is() -> None:
     assert faulty(vague, each_module()) == {}
 
 
+def test_a_class_name_stands_once() -> None:
+    places: dict[str, list[str]] = {}
+    for module in each_module():
+        for node in module.nodes:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module.name)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 @cache
 def words_of(name: str) -> frozenset[str]:
     return frozenset(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name))
@@ -411,10 +420,10 @@ def test_the_first_context_loads_quickly(tmp_path: Path) -> None:
 
 
 def test_the_picture_is_the_table() -> None:
-    """In docs/architecture.md: the floors from the top, each with its folders in the order of imports."""
+    """In docs/architecture.md: the layers from the top, each with its folders in the order of imports."""
     page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     drawn = [line.split()[1:] for line in page.splitlines() if re.match(r" {4}\d+  ", line)]
-    named = [[unit or "foldline" for unit in floor] for floor in reversed(FLOORS)]
+    named = [[unit or "foldline" for unit in layer] for layer in reversed(LAYERS)]
     assert [line[: len(units)] for line, units in zip(drawn, named, strict=True)] == named
 
 
