@@ -84,7 +84,7 @@ FOREIGN_CODE = {
 MAX_MODULE_LINES = 400
 LONG_MODULES = {"foldline.view.view": 700, "foldline.engine.engine": 700}
 """Two subjects that read better in one piece."""
-MAX_FILES = 25
+MAX_FILES = 20
 """Files of one folder: with more of them a reader no longer sees what is there."""
 MAX_FUNCTION_LINES = 60
 MAX_PUBLIC_NAMES = 30

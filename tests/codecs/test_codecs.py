@@ -14,7 +14,7 @@ from tests.property.depth import costly
 from tests.property.sessions import BUILDERS
 
 from foldline.codecs import DIALECTS, codec
-from foldline.codecs.validity import RULES, violations
+from foldline.codecs.rules.validity import RULES, violations
 from foldline.errors import InvalidInput
 from foldline.messages import Image, Message, Part, Text, ToolCall, ToolResult
 

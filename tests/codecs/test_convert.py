@@ -13,7 +13,7 @@ from tests.property.depth import costly, dear
 
 from foldline.codecs import DIALECTS, codec
 from foldline.codecs.convert import convert, convert_all
-from foldline.codecs.validity import RULES, violations
+from foldline.codecs.rules.validity import RULES, violations
 from foldline.messages import Image, Wire
 
 CHAT_TURN: list[Wire] = [

@@ -11,7 +11,7 @@ from tests.codecs.strategies import Wire, any_dialect, in_dialect, junk
 from tests.property.depth import costly, dear
 from tests.testing.broken import GEMINI
 
-from foldline.codecs.validity import RULES, violations
+from foldline.codecs.rules.validity import RULES, violations
 from foldline.errors import InvalidInput
 
 USER: Wire = {"role": "user", "content": "u"}

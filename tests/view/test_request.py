@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import dear
 
-from foldline.codecs.caching import markers
+from foldline.codecs.limits.cache_markers import markers
 from foldline.codecs.roles import GO_ON, in_turn, roles_out_of_turn
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from foldline.codecs.blocks import mend_content, same_items
-from foldline.codecs.caps import Caps
 from foldline.codecs.encoding import (
     ABSENT,
     is_json,
@@ -15,9 +14,10 @@ from foldline.codecs.encoding import (
     mend_encoding,
     named_id,
 )
-from foldline.codecs.labels import good_author
-from foldline.codecs.limits import Limits
-from foldline.codecs.media import mend_media, only_text
+from foldline.codecs.limits.by_dialect import Limits
+from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits.labels import good_author
+from foldline.codecs.limits.media import mend_media, only_text
 from foldline.messages import Json, Role, Wire
 
 __all__ = ["LIMITS", "OTHER_FIELDS", "ROLES", "mended_wire", "says_nothing"]

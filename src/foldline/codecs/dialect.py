@@ -14,17 +14,17 @@ from typing import Final, Literal
 from foldline.codecs import anthropic, chat_mending, gemini_parts, openai_responses, shapes, stream_words
 from foldline.codecs.anthropic import Anthropic
 from foldline.codecs.base import Codec
-from foldline.codecs.caps import Caps
 from foldline.codecs.error_bodies import ANTHROPIC_ERRORS, CHAT_ERRORS, GEMINI_ERRORS, RESPONSES_ERRORS, ErrorBodies
 from foldline.codecs.gemini import Gemini
-from foldline.codecs.limits import Limits
+from foldline.codecs.limits.by_dialect import Limits
+from foldline.codecs.limits.caps import Caps
 from foldline.codecs.openai_chat import OpenAIChat
 from foldline.codecs.openai_responses import OpenAIResponses
-from foldline.codecs.rulebook import Findings
 from foldline.codecs.rules.anthropic import check_messages, check_outside
 from foldline.codecs.rules.chat import check_chat
 from foldline.codecs.rules.gemini import check_gemini
 from foldline.codecs.rules.responses import check_responses
+from foldline.codecs.rules.rulebook import Findings
 from foldline.codecs.stream_words import StreamWords
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire

@@ -32,7 +32,7 @@ from foldline.codecs.encoding import (
     clean,
     json_text,
 )
-from foldline.codecs.media import mend_media, only_text
+from foldline.codecs.limits.media import mend_media, only_text
 from foldline.errors import InvalidInput
 from foldline.messages import (
     Document,

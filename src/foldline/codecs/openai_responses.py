@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from foldline.codecs.base import Sanitized
 from foldline.codecs.blocks import carry, mend_content, read_content, same_items, settle_block, settle_content
-from foldline.codecs.caps import Caps
 from foldline.codecs.encoding import (
     EMPTY,
     call_id_of,
@@ -27,9 +26,10 @@ from foldline.codecs.encoding import (
     named_id,
     object_of,
 )
-from foldline.codecs.labels import good_item_id
-from foldline.codecs.limits import Limits
-from foldline.codecs.media import mend_media
+from foldline.codecs.limits.by_dialect import Limits
+from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits.labels import good_item_id
+from foldline.codecs.limits.media import mend_media
 from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
-from foldline.codecs.caps import Caps
 from foldline.codecs.dialect import dialect_named
+from foldline.codecs.limits.caps import Caps
 from foldline.engine.engine import Engine
 from foldline.view.budget import caps_for
 

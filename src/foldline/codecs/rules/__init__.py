@@ -1,1 +1,1 @@
-"""The checks of each dialect, one module a dialect; `foldline.codecs.validity` runs them."""
+"""The checks of each dialect, one module a dialect; `foldline.codecs.rules.validity` runs them."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foldline.codecs.anthropic import CALL_ID, THOUGHTS, is_empty, is_server_result, is_use
-from foldline.codecs.caching import markers, out_of_order
-from foldline.codecs.caps import MARKERS
-from foldline.codecs.rulebook import Findings
+from foldline.codecs.limits.cache_markers import markers, out_of_order
+from foldline.codecs.limits.caps import MARKERS
+from foldline.codecs.rules.rulebook import Findings
 from foldline.codecs.rules.shared import check_call_name, check_content, check_media, is_blank, named, read_role
 from foldline.messages import Json
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from foldline.codecs.encoding import ABSENT, is_json
-from foldline.codecs.labels import good_author
-from foldline.codecs.media import only_text
+from foldline.codecs.limits.labels import good_author
+from foldline.codecs.limits.media import only_text
 from foldline.codecs.openai_chat import ROLES, says_nothing
-from foldline.codecs.rulebook import Findings
+from foldline.codecs.rules.rulebook import Findings
 from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, named, read_role
 from foldline.messages import Json, Wire
 

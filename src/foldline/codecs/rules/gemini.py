@@ -16,7 +16,7 @@ from foldline.codecs.gemini_parts import (
     responses_in,
     unsigned_steps,
 )
-from foldline.codecs.rulebook import Findings
+from foldline.codecs.rules.rulebook import Findings
 from foldline.codecs.rules.shared import check_call_name, named
 from foldline.messages import Json, Wire
 

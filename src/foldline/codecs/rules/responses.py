@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from foldline.codecs.encoding import is_json
-from foldline.codecs.labels import good_item_id
+from foldline.codecs.limits.labels import good_item_id
 from foldline.codecs.openai_responses import CALL_FIELDS, NAMED_CALLS, ROLES, is_from_user, pair_ids
 from foldline.codecs.outputs import OUTPUT, is_output
-from foldline.codecs.rulebook import Findings
+from foldline.codecs.rules.rulebook import Findings
 from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, read_role
 from foldline.messages import Json, Wire
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from foldline.codecs.blocks import field_in, mend_content, read_block, read_content
-from foldline.codecs.caps import Amounts, Caps
-from foldline.codecs.labels import tool_names
-from foldline.codecs.media import amounts_of, mend_media
-from foldline.codecs.rulebook import Findings
+from foldline.codecs.limits.caps import Amounts, Caps
+from foldline.codecs.limits.labels import tool_names
+from foldline.codecs.limits.media import amounts_of, mend_media
+from foldline.codecs.rules.rulebook import Findings
 from foldline.messages import Json, Part, ToolResult
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from foldline.codecs.caps import MARKERS
+from foldline.codecs.limits.caps import MARKERS
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.doors.proxy.request_head import ENCODING, Headers, encoding, is_streamed_at, model_at

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from foldline.codecs.base import Violation
-from foldline.codecs.caps import Caps
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.encoding import sendable
+from foldline.codecs.limits.caps import Caps
 from foldline.codecs.outputs import OUTPUT
 from foldline.codecs.roles import roles_out_of_turn
-from foldline.codecs.rulebook import RULES, Findings, Rule
+from foldline.codecs.rules.rulebook import RULES, Findings, Rule
 from foldline.codecs.rules.shared import check_amounts, check_tools
 from foldline.messages import Json, Wire
 

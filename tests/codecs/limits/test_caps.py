@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.codecs.caps import BESIDE_LARGER, Amounts, Caps
 from foldline.codecs.dialect import caps_of
+from foldline.codecs.limits.caps import BESIDE_LARGER, Amounts, Caps
 from foldline.view.budget import caps_for
 
 

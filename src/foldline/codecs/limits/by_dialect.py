@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
-from foldline.codecs.caps import NO_CAPS, Caps
-from foldline.codecs.labels import NAME, bounded_id, good_name
+from foldline.codecs.limits.caps import NO_CAPS, Caps
+from foldline.codecs.limits.labels import NAME, bounded_id, good_name
 
 __all__ = ["Limits"]
 

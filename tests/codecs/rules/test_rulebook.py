@@ -6,7 +6,7 @@ import pytest
 
 from foldline.codecs import DIALECTS
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.rulebook import RULES, Findings
+from foldline.codecs.rules.rulebook import RULES, Findings
 
 
 def test_every_dialect_has_its_rules() -> None:

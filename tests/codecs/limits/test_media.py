@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from foldline.codecs import codec
-from foldline.codecs.caps import Amounts
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.media import amounts_of, mend_media, pages_of
+from foldline.codecs.limits.caps import Amounts
+from foldline.codecs.limits.media import amounts_of, mend_media, pages_of
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.codecs.base import Violation
-from foldline.codecs.limits import Limits
+from foldline.codecs.limits.by_dialect import Limits
 
 __all__ = ["RULES", "Findings", "Rule"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.labels import (
+from foldline.codecs.limits.labels import (
     bounded_id,
     good_author,
     good_item_id,

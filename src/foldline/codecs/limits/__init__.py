@@ -1,0 +1,1 @@
+"""What a provider bounds besides tokens: names and ids, media, counts, cache markers (docs/design/008)."""
