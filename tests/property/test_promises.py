@@ -83,11 +83,13 @@ def test_promise_2_every_request_is_valid(session: tuple[str, list[Wire], bool],
     context, requests = grown(dialect, wires, policy, window)
     for request in requests:
         assert check(request.messages, dialect=dialect) == []
-    if dialect == "anthropic" and is_legal and begins_with_thinking(wires):
+    runs = wires[-1]["role"] == "user" if dialect == "anthropic" else False  # a turn that ended needs no thinking
+    if runs and is_legal and begins_with_thinking(wires):
         shown = context.view.wires()[0]  # as it stands, also when it did not fit
         assert begins_with_thinking(shown), "the running loop was cut before a step without thinking"
     if is_legal and requests and len(wires) == len(requests[-1].messages):
-        assert not requests[-1].repairs
+        # A result that comes late takes the place of an answer of ours, which is reported once.
+        assert {repair.rule for repair in requests[-1].repairs} <= {"late-result"}
 
 
 @promise
@@ -257,7 +259,7 @@ def test_promise_10_every_fold_says_why_and_undo_takes_it_back(
         assert fold.reducer and fold.reason and fold.archive and fold.stop > fold.start
     while context.undo():
         pass
-    assert context.view.wires()[0] == plain.prepare().messages
+    assert context.view.wires()[0] == plain.view.wires()[0]
     assert context.view.estimated_tokens == plain.view.estimated_tokens
 
 
