@@ -460,3 +460,14 @@ def test_results_that_move_to_their_calls_leave_the_next_calls_a_turn_to_join() 
     assert check(fitted.messages, dialect="gemini") == []
     assert [wire["role"] for wire in fitted.messages] == ["user", "model", "user", "model", "user"]
     assert [repair.rule for repair in fitted.repairs] == ["call-place"]
+
+
+def test_calls_join_all_turns_of_the_model_before_them() -> None:
+    words = [{"role": "model", "parts": [{"text": text}]} for text in ("one", "two", "three")]
+    called = {"role": "model", "parts": [{"functionCall": {"name": "read", "args": {}}, "thoughtSignature": "c2ln"}]}
+    answered = {"role": "user", "parts": [{"functionResponse": {"name": "read", "response": {"output": "a"}}}]}
+    wires = [{"role": "user", "parts": [{"text": "go on"}]}, *words, called, answered]
+    fitted = fit(wires, max_tokens=10_000, dialect="gemini")
+    assert check(fitted.messages, dialect="gemini") == []
+    assert [wire["role"] for wire in fitted.messages] == ["user", "model", "user"]
+    assert [part.get("text") for part in fitted.messages[1]["parts"][:3]] == ["one", "two", "three"]

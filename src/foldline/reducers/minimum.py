@@ -17,7 +17,7 @@ from foldline.reducers.drop import drop_fold
 from foldline.reducers.truncate import shorten_arguments
 from foldline.text.shorten import clip_tokens
 from foldline.view.budget import Need
-from foldline.view.pairing import is_paired, is_paused
+from foldline.view.pairing import is_paired
 from foldline.view.tiles import JOINT, Tile, joint_places
 from foldline.view.transcript import Fold
 from foldline.view.view import LAST_RUNG, View
@@ -90,7 +90,7 @@ def _least_forms(view: View, tile: Tile, index: int) -> Iterable[Fold]:
     for entry in tile.entries:
         form = tile.form(entry)
         least = [_least(view, part, calls=not waits, own=entry.seq == view.newest_user) for part in form.parts]
-        if waits and form.role == "assistant" and is_paired(form) and not is_paused(form):
+        if waits and form.role == "assistant" and is_paired(form):
             # The provider continues a paused turn only if it comes back unchanged; another message may have less text
             # beside its blocks.
             least = [_clipped(view, part) for part in least]

@@ -169,6 +169,8 @@ class _Arrangement:
         last = self._order[-1] if self._order else None
         # Gemini refuses a turn of calls that follows another turn of the model, so the two become one content.
         joined = self.codec.one_turn and bool(message.calls)
+        if joined:
+            last = self._join_turns() or last
         grows = (self.codec.itemised or joined) and isinstance(last, _Turn) and not last.results
         turn = last if grows and isinstance(last, _Turn) else _Turn(len(self._order))
         shown = self._halves(seq, message, turn)
@@ -182,6 +184,25 @@ class _Arrangement:
             self._called.add(call.id)
             self._waiting.setdefault(call.id, []).append(turn)
             turn.open[call.id] = call
+
+    def _join_turns(self) -> _Turn | None:
+        """Join the turns at the end that nothing separates, and return the one turn that they are then."""
+        joined: _Turn | None = None
+        while self._order and isinstance(last := self._order[-1], _Turn) and not last.results:
+            if joined is not None:
+                if last.open:
+                    break  # its results, or ours in their place, stand between
+                last.messages += joined.messages
+                last.open.update(joined.open)
+                for turns in self._waiting.values():
+                    turns[:] = [last if turn is joined else turn for turn in turns]
+                for use in (*self._uses.values(), *self._settled.values()):
+                    use.turn = last if use.turn is joined else use.turn
+            joined = last
+            self._order.pop()
+        if joined is not None:
+            self._order.append(joined)
+        return joined
 
     def _results(self, seq: Seq, message: Message) -> None:
         """Give each result to the turn that waits for it; the rest of the message stays where it is."""

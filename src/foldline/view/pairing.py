@@ -106,6 +106,8 @@ class Pairing:
     """The ids of the calls of the model turn that may still grow, where turns are joined."""
     _item_ids: set[str] = field(default_factory=set)
     # First entry of the model turn that may still grow (dialects where each item is a message).
+    _turns: list[Seq] = field(default_factory=list)
+    # The groups of the turns of the model in a row, the oldest first: one, but where `one_turn` joins them.
     _run: Seq | None = None
     # The group of the last message.
     _last: Seq | None = None
@@ -131,7 +133,9 @@ class Pairing:
             joins = [*joins, self._run] if joins else [self._run]
         group = joins[-1] if joins else seq
         if message.role == "assistant":
-            self._run = group
+            # Calls join the whole run of turns of the model, of which the oldest may be folded meanwhile.
+            self._turns = [*self._turns, group] if self.codec.one_turn and self._run is not None else [group]
+            self._run = self._turns[0]
         elif not self._moves_before_run(message, joins):
             self._run = None
         self._last = group
@@ -149,7 +153,7 @@ class Pairing:
         run = self._run
         if not self.codec.one_turn or run is None or not joins or not only_answers(message):
             return False
-        return max(joins) < run
+        return max(joins) < self._turns[-1]
 
     def waits(self, start: Seq) -> bool:
         """Whether a call of a group that began at `start` or later has no result yet. O(groups that wait)."""
@@ -159,8 +163,9 @@ class Pairing:
         """Stop waiting for calls in [start, stop), which were folded; a result that still comes is told in words."""
         self._expire(lambda group: start <= group < stop)
         self._origins = {opened: group for opened, group in self._origins.items() if not start <= group < stop}
-        if self._run is not None and start <= self._run < stop:
-            self._run = None
+        if self._run is not None:
+            self._turns = [group for group in self._turns if not start <= group < stop]
+            self._run = self._turns[0] if self._turns else None
 
     def _open(self, seq: Seq, group: Seq, message: Message, ids: Sequence[str], answers: _Answers) -> None:
         """Register the calls of a message, which came with these ids, as open."""

@@ -23,7 +23,7 @@ from foldline.messages import Message, Opaque, Text, ToolResult, Wire
 from foldline.text.identifiers import NameCounts
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
-from foldline.view.pairing import Placement, is_little_between, is_paired, is_paused, is_unfinished
+from foldline.view.pairing import Placement, is_little_between, is_paired, is_unfinished
 from foldline.view.rendering import Edit, TileRenderer
 from foldline.view.running_totals import RunningTotals
 from foldline.view.tiles import (
@@ -646,8 +646,6 @@ class View:
         """Whether a fold may show another form of a message in a block that waits: its calls must stay unchanged."""
         if message.calls or not is_paired(message):
             return not message.calls
-        if is_paused(message):
-            return False
         kept = [part.raw for part in message.parts if not isinstance(part, Text)]
         shown = [part.raw for part in fold.shown[0].parts if not isinstance(part, Text)]
         return fold.reducer == LAST_RUNG and shown == kept
