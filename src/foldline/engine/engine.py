@@ -134,12 +134,12 @@ class Engine:
         return self._request()
 
     def _request(self) -> Request:
-        recorder, view, outside = self.recorder, self.view, self.recorder.system_and_tools
+        recorder, view, outside = self.recorder, self.recorder.view, self.recorder.system_and_tools
         # From here on nothing may fail: what the request reports as new is reported once, and then forgotten.
         system, as_before = outside.render()
         messages, system, tools, stable, mended = self.outgoing.adjust(*view.wires(), system, outside.tools)
-        self.reports.record(view.estimated_tokens, self.meter.changes)
-        self.meter.sent()
+        self.reports.record(view.estimated_tokens, self.recorder.view.meter.changes)
+        self.recorder.view.meter.sent()
         changes, recorder.changes = tuple(recorder.changes), []
         usage, self.summary_usage = tuple(self.summary_usage), []
         request = Request(
@@ -161,18 +161,18 @@ class Engine:
         outside = self.recorder.system_and_tools
         larger = leading != outside.leading and self._set_leading(leading)
         if outside.update(system, tools) or larger:
-            self.view.base_tokens = outside.tokens
-            self.meter.folded()
+            self.recorder.view.base_tokens = outside.tokens
+            self.recorder.view.meter.folded()
 
     def _set_leading(self, leading: Sequence[Wire]) -> bool:
         # The log keeps the messages that it began with. The view shows those, so the difference is counted beside it.
         more_tokens = more_bytes = 0
-        entries = self.view.entries
+        entries = self.recorder.view.entries
         for seq, wire in enumerate(leading):
             message = self.codec.read(wire)
             if (entry := entries.get(seq)) is not None and entry.recorded != wire:
                 more_tokens += message_tokens(message, self.recorder.counter) - entry.tokens
-                more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.view.weighed else 0
+                more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.recorder.view.weighed else 0
         if self.recorder.system_and_tools.leading:
             self.cached_summary.forget()  # the cached prompt begins with the old ones
         return self.recorder.system_and_tools.set_leading(leading, more_tokens, more_bytes)
@@ -182,7 +182,7 @@ class Engine:
         # Another model has another tokenizer and another cache: nothing that was measured holds for it.
         if not same_model:
             self.answered_tokens = None
-            self.meter.begin_anew()
+            self.recorder.view.meter.begin_anew()
             self.cached_summary.reset(rule)
         self.cached_summary.rule = rule
         if self.rent is not None:
@@ -210,7 +210,7 @@ class Engine:
             if found.doubt:
                 emit(UsageDoubted(found.doubt, found.input_tokens, 0))
             return found
-        judged = self.reports.check(found, self.meter, self.limits.window_tokens)
+        judged = self.reports.check(found, self.recorder.view.meter, self.limits.window_tokens)
         found = judged.usage
         if why := self.measure(found):
             found = replace(found, doubt=why)
@@ -239,11 +239,14 @@ class Engine:
             return ""
         # A report without cached tokens cannot have been read the wrong way (inside the input count or beside it).
         sure = not (usage.cached_tokens or usage.written_tokens)
-        why = self.meter.observe(usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None, sure=sure)
+        why = self.recorder.view.meter.observe(
+            usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None, sure=sure
+        )
         if not why:
             self.answered_tokens = usage.input_tokens
         if not why and not usage.current:
-            self.meter.folded()  # the prefix has changed since that request: its exact size no longer applies
+            # The prefix has changed since that request: its exact size no longer applies.
+            self.recorder.view.meter.folded()
         return why
 
     # --- limits ------------------------------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ class Engine:
     @property
     def used_tokens(self) -> int:
         """Size of the request as the provider would count it, as far as is known."""
-        return self.view.tokens
+        return self.recorder.view.tokens
 
     @property
     def limit_tokens(self) -> int:
@@ -259,7 +262,7 @@ class Engine:
 
         Reports that are lower than our count may let a request come nearer to the limit, but never over the window.
         """
-        return min(self.limits.input_tokens, self.meter.used(self.limits.room_tokens))
+        return min(self.limits.input_tokens, self.recorder.view.meter.used(self.limits.room_tokens))
 
     def fits(self) -> bool:
         """Whether the request is within its token limit, its byte budget and the other limits of its provider."""
@@ -268,8 +271,8 @@ class Engine:
     def check_floor(self) -> None:
         """Raise DoesNotFit, before any model is called, when what must stay is over the limit."""
         # The floor is our own count of folds that were never sent: the ratio brings it into the provider's tokens.
-        floor = floor_of(self.view)
-        tokens = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
+        floor = floor_of(self.recorder.view)
+        tokens = round(floor.tokens * self.recorder.view.meter.ratio) if floor.folds else self.used_tokens
         if tokens > self.limit_tokens:
             raise too_large(tokens, self.limit_tokens, floor.parts)
 
@@ -277,24 +280,24 @@ class Engine:
         """The error for a request that is over its limit with nothing left to fold."""
         if amounts := self._amounts_over():
             name, number, most = amounts[0]
-            return too_many(self.view, name, number, most, reason)
+            return too_many(self.recorder.view, name, number, most, reason)
         over = self._bytes_over()
         if self.used_tokens <= self.limit_tokens and over > 0:
-            return too_many_bytes(self.view, over, self.max_request_bytes or 0, reason)
-        floor = floor_of(self.view)
-        least = round(floor.tokens * self.meter.ratio) if floor.folds else self.used_tokens
+            return too_many_bytes(self.recorder.view, over, self.max_request_bytes or 0, reason)
+        floor = floor_of(self.recorder.view)
+        least = round(floor.tokens * self.recorder.view.meter.ratio) if floor.folds else self.used_tokens
         return too_large(least, self.limit_tokens, floor.parts, reason, used_tokens=self.used_tokens)
 
     def _amounts_over(self) -> list[tuple[str, int, int]]:
-        return list(self.caps.over(self.view.amounts))
+        return list(self.caps.over(self.recorder.view.amounts))
 
     def _amounts_landed(self) -> bool:
-        return not any(self.caps.share(AMOUNTS_LANDING).over(self.view.amounts))
+        return not any(self.caps.share(AMOUNTS_LANDING).over(self.recorder.view.amounts))
 
     def _bytes_over(self) -> int:
         if self.max_request_bytes is None:
             return 0
-        return self.view.request_bytes + self.recorder.system_and_tools.size_bytes - self.max_request_bytes
+        return self.recorder.view.request_bytes + self.recorder.system_and_tools.size_bytes - self.max_request_bytes
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 
@@ -342,15 +345,15 @@ class Engine:
         """Decide whether to fold: the size at which the request should land, or None while it is not time."""
         policy, limits, rent = self.policy, self.limits, self.rent
         base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
-        landing = policy.landing_tokens(base, self.view.fixed_tokens)
+        landing = policy.landing_tokens(base, self.recorder.view.fixed_tokens)
         cold = self.folding is not None and self.folding.cold
         if rent is not None:
-            rent.rhythm.request(self.view.newest_user, cold)  # counts this request, whatever comes of it
+            rent.rhythm.request(self.recorder.view.newest_user, cold)  # counts this request, whatever comes of it
         if not self.fits():
             return landing
         if self.trigger_at_limit:
             return None
-        if policy.trigger.due(self.view, self.used_tokens, limits):
+        if policy.trigger.due(self.recorder.view, self.used_tokens, limits):
             return landing
         if rent is not None:
             # `due` pays the rent of this request too, so it is asked once for each request that nothing else folds.
@@ -361,7 +364,7 @@ class Engine:
 
     def bill(self, rent: Rent, landing_tokens: float) -> Bill:
         """What a fold would bring and cost now. O(log tiles) between folds."""
-        return foldable(self.view, self.recorder.span_stop, int(rent.keep * landing_tokens), rent.digest)
+        return foldable(self.recorder.view, self.recorder.span_stop, int(rent.keep * landing_tokens), rent.digest)
 
     def _fold(self, landing: float, asking: bool) -> Steps[None]:
         """Run the reducers of the policy, and the rungs for what they leave over a limit."""
@@ -373,11 +376,11 @@ class Engine:
         if folding is not None and len(folding.folds) > before:
             yield from self.run(policy.after_compact, pressure, 0, False)
         # A policy without a landing of its own (None: "all that it proposes") still needs one for the rungs.
-        rung_landing = policy.landing_tokens(self.limits.input_tokens, self.view.fixed_tokens, default=0.60)
+        rung_landing = policy.landing_tokens(self.limits.input_tokens, self.recorder.view.fixed_tokens, default=0.60)
         yield from self._run_rungs(rung_landing)
         if self.rent is not None:
             self.rent.settle()  # also where nothing could be folded: else it would be tried again at each request
-        if over := policy.trigger.unmet(self.view, self.used_tokens, self.limits):
+        if over := policy.trigger.unmet(self.recorder.view, self.used_tokens, self.limits):
             self.report_failure(policy.name, f"nothing more may go: {over}", 0, self.recorder.next_seq)
 
     def _run_rungs(self, landing_tokens: float) -> Steps[None]:
@@ -396,7 +399,7 @@ class Engine:
         for rung in FOR_BYTES:
             if (over := self._bytes_over()) > 0:
                 # Reducers know tokens only, so the excess of bytes is handed to them as the same share of tokens.
-                share = 1 - over / max(1, self.view.size_bytes)
+                share = 1 - over / max(1, self.recorder.view.size_bytes)
                 target = max(1.0, BYTES_LANDING * share * self.used_tokens)
                 yield from self.run((rung,), Pressure.HARD, target, False, until=lambda: self._bytes_over() <= 0)
         if self._amounts_over():
@@ -427,9 +430,9 @@ class Engine:
         recorder = self.recorder
         need = self.need(Pressure.SOFT, 0)
         try:
-            view = self.view
+            view = self.recorder.view
             found = yield from self._proposals(reducer, replace(need, target_tokens=need.limit_tokens))
-            if self.view is not view:
+            if self.recorder.view is not view:
                 raise SummaryError("the session has changed under the summary")
             if not found:
                 raise SummaryError("there is nothing to fold")
@@ -458,8 +461,10 @@ class Engine:
         """What reducers are called with, in the tokens of the view."""
         return Need(
             pressure,
-            self.view.estimated_tokens,
-            self.meter.target(self.view.estimated_tokens, target_tokens) if target_tokens > 0 else 0,
+            self.recorder.view.estimated_tokens,
+            self.recorder.view.meter.target(self.recorder.view.estimated_tokens, target_tokens)
+            if target_tokens > 0
+            else 0,
             self.limit_tokens,
             self.limits.room_tokens,
             self.recorder.unsent_from,
@@ -484,7 +489,7 @@ class Engine:
             return (
                 target_tokens > 0
                 and self.used_tokens <= target_tokens
-                and not self.policy.trigger.over_counts(self.view, self.limits)
+                and not self.policy.trigger.over_counts(self.recorder.view, self.limits)
             )
 
         for reducer in reducers:
@@ -492,12 +497,12 @@ class Engine:
                 return
             # The need is made anew for each reducer, and `landed` is asked before each fold: a proposal is made
             # against the view as it was, and an earlier fold may have been enough.
-            view = self.view
+            view = self.recorder.view
             asks = asking and self._may_ask(reducer.name)
             for move in (yield from self._proposals(reducer, self.need(pressure, target_tokens), asks=asks)):
                 if landed():
                     return
-                if self.view is not view:
+                if self.recorder.view is not view:
                     break  # a fork or an undo came while a model wrote: the other proposals are about the old view
                 if isinstance(move, Fold):
                     self.commit(move)
@@ -510,7 +515,7 @@ class Engine:
         A large view is read in a thread where the call has one. Nothing is recorded meanwhile, and nothing is changed
         here, so that other calls may read the view at the same time.
         """
-        view, folding = self.view, self.folding
+        view, folding = self.recorder.view, self.folding
         if not asks and getattr(reducer, "only_asks", False):
             return []
         if folding is None or folding.in_thread is None or view.content_bytes <= INLINE_BYTES:
@@ -519,7 +524,7 @@ class Engine:
         _ = view.spoken, view.between(0, len(view.tiles))
         with self.suspended():
             found: list[Move] = yield Reading(lambda: list(reducer.propose(view, need)))
-        return found if self.view is view else []
+        return found if self.recorder.view is view else []
 
     def _may_ask(self, reducer: str) -> bool:
         return self.recorder.appended_tokens >= self.ask_again_at.get(reducer, 0)
@@ -542,7 +547,7 @@ class Engine:
         Where it costs less, the question goes to the session itself, whose last request the provider has in its cache.
         When that fails in a way that a prompt of its own would not, the ask is made again, plainly.
         """
-        view = self.view
+        view = self.recorder.view
         cached: Ask | None = None
         if self.folding is not None and self.folding.continues:
             outside, cold = self.recorder.system_and_tools, self.folding.cold
@@ -553,7 +558,7 @@ class Engine:
             try:
                 move = yield from self._write(sent, view)
             except SummaryError as error:
-                if sent is not cached or self.view is not view or not self.cached_summary.failed(error):
+                if sent is not cached or self.recorder.view is not view or not self.cached_summary.failed(error):
                     raise
                 move = ask
             else:
@@ -565,7 +570,7 @@ class Engine:
         """What comes of one text. Raises SummaryError, also after a fork."""
         with self.suspended():
             text = yield ask
-        if self.view is not view:
+        if self.recorder.view is not view:
             raise SummaryError("the session has changed under the summary")
         return ask.finish(text)
 
@@ -630,11 +635,11 @@ class Engine:
         folding = self.folding or Folding()
         folding.failure = None
         folds_before, usage_before = len(folding.folds), len(folding.usage)
-        view, emit = self.view, self.recorder.emit
+        view, emit = self.recorder.view, self.recorder.emit
         start = FoldStarted(reason, self.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
 
         def finished(error: str | None) -> FoldFinished:
-            view = self.view
+            view = self.recorder.view
             return FoldFinished(
                 tuple(fold for fold in folding.folds[folds_before:] if fold.id in self.recorder.folds),
                 self.used_tokens,

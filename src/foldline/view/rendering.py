@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from foldline.codecs.base import Codec
 from foldline.codecs.provider_state import summed_up
@@ -113,18 +113,11 @@ def growing_turn(codec: Codec, entries: Iterable[Entry]) -> GrowingTurn | None:
     return turn if all(turn.append(entry) is not None for entry in entries) else None
 
 
-class _ByIdentity(Generic[T]):
-    """Values by the very message: comparing messages would cost their size, and equal ones may have been counted apart.
-
-    Each message is held beside its value, so that no other message can get its id while this lives.
+def _by_identity(pairs: Iterable[tuple[Message, T]]) -> dict[int, tuple[Message, T]]:
+    """Values by the id of the very message: comparing messages would cost their size, and equal ones may have been
+    counted apart. Each message is held beside its value, so that no other message can get its id while this lives.
     """
-
-    def __init__(self, pairs: Iterable[tuple[Message, T]]) -> None:
-        self._values = {id(message): (message, value) for message, value in pairs}
-
-    def get(self, message: Message) -> T | None:
-        found = self._values.get(id(message))
-        return None if found is None else found[1]
+    return {id(message): (message, value) for message, value in pairs}
 
 
 class TileRenderer:
@@ -151,7 +144,7 @@ class TileRenderer:
         joint is needed. What the provider's own summary at `compacted` replaces weighs nothing.
         """
         tile.turn = None
-        measured = _ByIdentity(zip(tile.messages, tile.contents, strict=True))
+        measured = _by_identity(zip(tile.messages, tile.contents, strict=True))
         if tile.fold is not None:
             tile.messages, tile.noted = list(tile.fold.shown), ()
             tile.weights = list(map(self.count, tile.messages))
@@ -168,9 +161,9 @@ class TileRenderer:
             tile.weights = _with(tile.weights, places, self.joint_tokens)
         tile.weights = _counted_weights(tile, compacted)
         # Bytes are carried over for messages that stay: of a long block most do, and each costs its size to measure.
-        known = (measured.get(message) for message in tile.messages)
         tile.contents = [
-            content_bytes(message) if size is None else size for message, size in zip(tile.messages, known, strict=True)
+            content_bytes(message) if (size := measured.get(id(message))) is None else size[1]
+            for message in tile.messages
         ]
         tile.tokens, tile.content_bytes = sum(tile.weights), sum(tile.contents)
         tile.amounts = amounts_held(tile.messages)
@@ -189,10 +182,10 @@ class TileRenderer:
     def splice(self, tile: Tile, edits: Sequence[Edit]) -> int:
         """Make these edits in the messages of a block; the number of leading messages that stay. O(edits)."""
         # The messages of an edit are of the newest entries but for what `arrange` made: those are counted again.
-        known = _ByIdentity((entry.message, entry.tokens) for entry in tile.entries[-8:])
+        known = _by_identity((entry.message, entry.tokens) for entry in tile.entries[-8:])
         for at, gone, new in edits:
             stop = at + gone
-            weights = [known.get(message) or self.count(message) for message in new]
+            weights = [found[1] if (found := known.get(id(message))) else self.count(message) for message in new]
             contents = list(map(content_bytes, new))
             tile.tokens += sum(weights) - sum(tile.weights[at:stop])
             tile.content_bytes += sum(contents) - sum(tile.contents[at:stop])
@@ -225,8 +218,9 @@ class TileRenderer:
         messages, repairs = arrange(
             self.codec, block, late_calls=tile.late_calls, left_out=tile.left_out, ended=tile.ended
         )
-        known = _ByIdentity(sized)
-        return list(messages), [known.get(message) or self.count(message) for message in messages], repairs
+        known = _by_identity(sized)
+        weights = [found[1] if (found := known.get(id(message))) else self.count(message) for message in messages]
+        return list(messages), weights, repairs
 
 
 def _counted_weights(tile: Tile, compacted: Seq | None) -> list[int]:

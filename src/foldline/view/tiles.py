@@ -112,7 +112,8 @@ class Tile:
     @property
     def system(self) -> bool:
         """Whether it holds system text."""
-        return any(entry.message.role == "system" for entry in self.entries)
+        # A list, not a generator: that would be entered anew for each entry, several times a turn.
+        return "system" in [entry.message.role for entry in self.entries]
 
     def count(self) -> tuple[int, int]:
         """Entries covered, and how many of them are visible to the agent. O(entries of a block)."""

@@ -163,7 +163,7 @@ def test_whatever_a_tool_raises_becomes_an_error_result(error: Exception, told: 
 
 
 def test_what_is_no_outcome_is_an_error_result() -> None:
-    assert called(answering("text")) == ToolOutcome("echo failed: it answered str, not an Outcome", is_error=True)
+    assert called(answering("text")) == ToolOutcome("echo failed: it answered str, not a ToolOutcome", is_error=True)
     assert called(answering(None)).is_error
     assert called(answering(ToolOutcome(text=b"bytes"))).is_error  # type: ignore[arg-type]
 

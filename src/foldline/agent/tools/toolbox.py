@@ -141,7 +141,9 @@ async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> T
     except Exception as error:  # noqa: BLE001 - the errors of a foreign tool cannot be listed
         return ToolOutcome(f"{tool.name} failed: {_named(error)}", is_error=True)
     if not isinstance(outcome, ToolOutcome) or not isinstance(outcome.text, str):
-        return ToolOutcome(f"{tool.name} failed: it answered {type(outcome).__name__}, not an Outcome", is_error=True)
+        return ToolOutcome(
+            f"{tool.name} failed: it answered {type(outcome).__name__}, not a ToolOutcome", is_error=True
+        )
     return outcome
 
 
