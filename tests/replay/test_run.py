@@ -29,7 +29,7 @@ from foldline.replay import (
     policy_named,
     replay,
 )
-from foldline.replay.facts import MeasuredMessage, MessageReader
+from foldline.replay.recall import MeasuredMessage, MessageReader
 from foldline.replay.run import common_prefix, common_prefix_tokens
 from foldline.tokens import ESTIMATE
 

@@ -1,66 +1,91 @@
 from __future__ import annotations
 
-from functools import cache
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.report.keeping import example
 
-from foldline.errors import InvalidInput
-from foldline.recorded.sessions import Session
-from foldline.replay import NONE, MeasuredSession
-from foldline.report.account import AGAIN, Account, account_of_replay
+from foldline.catalog.models import lookup, models
+from foldline.replay import NONE, MeasuredSession, bill_tokens, replay
+from foldline.report.account import BilledCall, ExpectedRequest, Spend, billed, expected
+from foldline.report.account_from_replay import account_of_replay
+from foldline.view.budget import cache_rule_of
+
+SONNET = "claude-sonnet-4-5"
 
 
-@cache
-def long_chat() -> tuple[MeasuredSession, Account]:
-    recording = MeasuredSession(example("share-general"))
-    return recording, account_of_replay(recording, file="chat.json", policy="balanced", window=16_000)
+def test_a_reported_call_costs_what_was_read_and_written_at_their_prices() -> None:
+    call = BilledCall(model=SONNET, input_tokens=10_000, cached_tokens=6_000, written_tokens=3_000, output_tokens=200)
+    model = lookup(SONNET)
+    assert (model.input_usd_per_million, model.output_usd_per_million) == (3, 15)
+    assert (model.cache.read_ratio, model.cache.write_ratio) == (0.1, 1.25)
+    spend = billed([call], dialect="anthropic")
+    assert spend.paid_tokens == pytest.approx(1_000 + 600 + 3_750)
+    assert spend.usd == pytest.approx((5_350 * 3 + 200 * 15) / 1e6)
+    assert (spend.calls, spend.input_tokens, spend.cached_tokens, spend.output_tokens) == (1, 10_000, 6_000, 200)
 
 
-def test_without_a_policy_both_bills_are_one() -> None:
-    account = account_of_replay(MeasuredSession(example("tau")), file="f", policy=NONE, window=16_000, model="gpt-5")
-    assert account.managed == account.unmanaged
-    assert (account.folds, account.hidden, account.hidden_messages) == ((), (), 0)
+def test_a_model_without_a_price_is_billed_in_tokens() -> None:
+    spend = billed([BilledCall(model="my-own-7b", input_tokens=1_000, cached_tokens=500)], dialect="openai-chat")
+    rule = cache_rule_of("my-own-7b", "openai-chat")
+    assert spend.usd is None
+    assert spend.paid_tokens == pytest.approx(500 + 500 * rule.read_ratio)
 
 
-def test_the_first_request_that_would_not_have_fitted_is_named() -> None:
-    recording = MeasuredSession(example("devai"))
-    account = account_of_replay(recording, file="f", policy="balanced", window=16_000)
-    number = account.refused_from
-    assert number is not None
-    turns, limit = account.sent.turns, account.sent.limit_tokens
-    assert turns[number - 1].recorded_tokens > limit >= turns[number - 2].recorded_tokens
-    assert account_of_replay(recording, file="f", policy="balanced", window=200_000).refused_from is None
+def test_one_call_without_a_price_leaves_the_sum_without() -> None:
+    calls = [BilledCall(model=SONNET, input_tokens=10), BilledCall(model="my-own-7b", input_tokens=10)]
+    assert billed(calls, dialect="anthropic").usd is None
+    assert (billed(calls[:1], dialect="anthropic") + Spend()).usd == pytest.approx(30 / 1e6)
 
 
-def test_what_is_hidden_is_told_with_its_first_line_and_where_it_stands() -> None:
-    recording, account = long_chat()
-    hidden = [message for one in account.hidden for message in one.messages]
-    assert hidden
-    for message in hidden:
-        text = recording.history[message.seq].text
-        assert message.tokens == recording.history[message.seq].tokens
-        if message.line not in {"(image)", "(no text)"} and "…" not in message.line and "REDACTED" not in message.line:
-            assert message.line in text
-    assert account.hidden[0].read.endswith(" of chat.json")
-    spans = [(one.mark.start, one.mark.stop) for one in account.hidden if not one.shortened]
-    assert account.hidden_messages == sum(stop - start for start, stop in spans)
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_report_that_does_not_add_up_costs_no_less_than_nothing(tokens: int, cached: int, written: int) -> None:
+    call = BilledCall(model=SONNET, input_tokens=tokens, cached_tokens=cached, written_tokens=written)
+    spend = billed([call], dialect="anthropic")
+    assert spend.usd is not None
+    assert 0 <= spend.paid_tokens <= 1.25 * 2 * tokens
+    assert spend.usd >= 0
+    assert spend.cached_tokens <= tokens
 
 
-def test_a_fold_that_a_later_one_covers_says_so() -> None:
-    _, account = long_chat()
-    held = {one.mark for one in account.hidden}
-    assert {made.since for made in account.folds} == {"", AGAIN}
-    assert {made.mark for made in account.folds if not made.since} == held
-    assert sum(len(turn.folds) for turn in account.sent.turns) == len(account.folds)
+def test_long_requests_are_priced_by_their_steps() -> None:
+    stepped = next(model for model in models() if model.cache.steps and model.input_usd_per_million)
+    step = stepped.cache.steps[0]
+    below, above = (
+        expected([ExpectedRequest(size, 0, 1_000)], model=stepped.name, rule=stepped.cache, caching=False).usd
+        for size in (step.above_tokens, step.above_tokens + 1)
+    )
+    assert below is not None
+    assert above is not None
+    assert above / below > 1.2
 
 
-def test_a_session_in_which_nobody_answered_has_no_request() -> None:
-    session = Session(name="s", dialect="openai-chat", messages=({"role": "user", "content": "Hello?"},))
-    account = account_of_replay(MeasuredSession(session), file="f", policy="balanced", window=16_000)
-    assert (account.sent.requests, account.managed.calls, account.title) == (0, 0, "Hello?")
+def test_without_caching_all_input_is_at_the_full_price() -> None:
+    dues, rule = [ExpectedRequest(5_000, 0, 10), ExpectedRequest(6_000, 5_000, 10)], cache_rule_of(SONNET, "anthropic")
+    assert expected(dues, model=SONNET, rule=rule, caching=False).paid_tokens == 11_000
+    cached = expected(dues, model=SONNET, rule=rule)
+    assert cached.paid_tokens == pytest.approx(5_000 * 1.25 + 5_000 * 0.1 + 1_000 * 1.25)
+    assert cached.cached_tokens == 5_000
+    assert cached.estimated
 
 
-def test_a_window_that_leaves_no_room_is_refused() -> None:
-    with pytest.raises(InvalidInput):
-        account_of_replay(MeasuredSession(example("tau")), file="f", policy="no such", window=16_000)
+@pytest.mark.parametrize("name", ["devai", "tau", "share-images"])
+def test_no_management_costs_what_its_replay_costs(name: str) -> None:
+    recording = MeasuredSession(example(name))
+    account = account_of_replay(recording, file="f", policy="balanced", window=16_000, model=SONNET)
+    rule = cache_rule_of(SONNET, recording.session.dialect)
+    unmanaged = replay(recording, NONE, window=16_000, rule=rule)
+    managed = replay(recording, "balanced", window=16_000, max_output_tokens=2_000, rule=rule)
+    assert account.unmanaged.paid_tokens == pytest.approx(bill_tokens(unmanaged.turns, rule))
+    assert account.managed.paid_tokens == pytest.approx(bill_tokens(managed.turns, rule))
+    assert [turn.recorded_tokens for turn in account.sent.turns] == [turn.tokens for turn in unmanaged.turns]
+
+
+def test_what_is_written_for_an_hour_is_billed_at_its_price() -> None:
+    plain = BilledCall(model=SONNET, input_tokens=100_000, written_tokens=100_000)
+    for long, ratio in ((0, 1.25), (100_000, 2.0), (10**9, 2.0)):
+        spend = billed([replace(plain, written_long_tokens=long)], dialect="anthropic")
+        assert spend.paid_tokens == pytest.approx(ratio * 100_000)
+        assert spend.usd == pytest.approx(ratio * 0.30)

@@ -9,7 +9,8 @@ from tests.report.keeping import example
 from tests.report.test_replay_page import HOSTILE, Outline
 
 from foldline.replay import Mark, MeasuredSession
-from foldline.report.account import Account, Hidden, HiddenMessage, ReportedFold, account_of_replay
+from foldline.report.account import Account, Hidden, HiddenMessage, ReportedFold
+from foldline.report.account_from_replay import account_of_replay
 from foldline.report.chart import chart
 from foldline.report.sessions_page import DETAILED, SkippedSession, sessions_page
 

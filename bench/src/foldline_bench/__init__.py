@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from foldline.replay.rows import ENOUGH, PolicyRow, rows
+from foldline.replay.results import ENOUGH, PolicyRow, rows
 
 __all__ = ["ENOUGH", "PolicyRow", "rows"]

@@ -16,7 +16,7 @@ from typing import Any
 from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.replay import DISTANCES, NONE
-from foldline.replay.rows import ENOUGH
+from foldline.replay.results import ENOUGH
 from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front
 from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
 from foldline_bench.session_inputs import collect_sessions

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
-from foldline.replay.facts import MessageReader
+from foldline.replay.recall import MessageReader
 from foldline.tokens import Counter
 from foldline_bench.measure.groups import group_of
 from foldline_bench.values import SessionRow, UnreadFile

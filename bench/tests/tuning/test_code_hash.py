@@ -63,7 +63,7 @@ def test_the_code_of_a_replay_is_all_that_it_imports_and_nothing_that_shows_it()
         "foldline.engine.policy",
         "foldline.view.economics",
         "foldline.replay.run",
-        "foldline.replay.turns",
+        "foldline.replay.results",
         "foldline.tokens.estimate",
     }
     assert replayed <= set(found)

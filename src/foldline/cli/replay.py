@@ -20,8 +20,8 @@ from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
 from foldline.replay import NONE, MeasuredSession, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session
-from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
-from foldline.replay.rows import ENOUGH, PolicyRow, rows
+from foldline.replay.recall import FAR_MESSAGES, FAR_TOKENS
+from foldline.replay.results import ENOUGH, PolicyRow, rows
 from foldline.report.replay_page import limits, replay_page
 from foldline.store.files import check_writable
 from foldline.text.formatting import compact, milliseconds, plural, share

@@ -23,7 +23,8 @@ from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options, with_agents
 from foldline.recorded.sessions import Session
 from foldline.replay import MeasuredSession, policy_named
-from foldline.report.account import Account, account_of_replay
+from foldline.report.account import Account
+from foldline.report.account_from_replay import account_of_replay
 from foldline.report.sessions_page import DETAILED, SkippedSession, sessions_page
 from foldline.store.files import check_writable
 from foldline.text.formatting import plain_line, plural
@@ -279,7 +280,7 @@ class StoreReader:
                 yield from with_agents(SelectedSession(source.store, listed.id, listed.id))
 
     def _account(self, selected: SelectedSession, calls: Sequence[RecordedCall]) -> Account | None:
-        from foldline.report.log_account import account_of_log
+        from foldline.report.account_from_log import account_of_log
         from foldline.store.recording import decode_log
 
         log_rows = decode_log(selected.store.records(selected.id), lambda number: f"{selected.name}, record {number}")

@@ -6,7 +6,7 @@
     Claude Code           one record per line, `message` inside records of type "user" and "assistant"
     Codex                 one record per line, `payload` inside records of type "response_item"; older files: bare items
 
-The first three are in `message_lists`, the last two in modules of their own; `_session` chooses. A file may be
+`formats` reads each of them; `_session` chooses. A file may be
 compressed with gzip, whatever its name says. The messages are what the agent would have sent: records that a tool keeps
 for itself are omitted, and so are the summaries of its own context management.
 """
@@ -21,10 +21,17 @@ from typing import Final
 from foldline.codecs import codec as codec_for
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
-from foldline.recorded.claude_code import is_claude_code, read_claude_code
-from foldline.recorded.codex import is_codex, read_codex
+from foldline.recorded.formats import (
+    check_dialect,
+    is_claude_code,
+    is_codex,
+    is_message,
+    read_claude_code,
+    read_codex,
+    read_messages,
+    session_from_object,
+)
 from foldline.recorded.json_values import FileReading, Unread, Value, text_in, values_in
-from foldline.recorded.message_lists import check_dialect, is_message, read_messages, session_from_object
 from foldline.recorded.sessions import Session, detect_dialect
 
 __all__ = ["parse_session", "read_session"]

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from foldline.replay.facts import MeasuredSession
+from foldline.replay.recall import MeasuredSession
+from foldline.replay.results import (
+    DISTANCES,
+    NONE,
+    HitCount,
+    Mark,
+    RecallCounts,
+    Replay,
+    SummaryCall,
+    Turn,
+    bill_tokens,
+)
 from foldline.replay.run import Managed, Pauses, Sender, Sent, Unmanaged, context_for, policy_named, replay
-from foldline.replay.turns import DISTANCES, NONE, HitCount, Mark, RecallCounts, Replay, SummaryCall, Turn, bill_tokens
 
 __all__ = [
     "DISTANCES",

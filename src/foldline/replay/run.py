@@ -1,7 +1,7 @@
 """Replay a recorded session: one request for every reply that was recorded, made by a `Sender` and measured.
 
 A sender receives what was recorded before a reply and returns the request to send. Nothing is generated: the recorded
-reply is what the model said next, and it also shows what the model needed (see `facts`).
+reply is what the model said next, and it also shows what the model needed (see `recall`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Json, Wire
 from foldline.recorded.sessions import Session
-from foldline.replay.facts import MeasuredMessage, MeasuredSession, Reference
-from foldline.replay.turns import DISTANCES, NONE, HitCount, Mark, RecallCounts, Replay, SummaryCall, Turn, bill_tokens
+from foldline.replay.recall import MeasuredMessage, MeasuredSession, recall_counts
+from foldline.replay.results import NONE, Mark, Replay, SummaryCall, Turn, bill_tokens
 from foldline.tokens import ESTIMATE, Counter, system_tokens
 from foldline.view.transcript import Fold
 
@@ -253,7 +253,7 @@ class _Meter:
                 messages=stop,
                 recorded_tokens=self._recorded_tokens,
                 refused=refusal.parts,
-                recall=_recall(references, ()),
+                recall=recall_counts(references, ()),
                 cpu_seconds=spent,
             )
         spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
@@ -273,7 +273,7 @@ class _Meter:
             prefix_broken=broken,
             folds=sent.folds,
             repairs=sent.repairs,
-            recall=_recall(references, view),
+            recall=recall_counts(references, view),
             cpu_seconds=spent,
             summary_calls=sent.summary_calls,
         )
@@ -293,26 +293,6 @@ class _Meter:
             return tokens, tools, True
         cached, whole = common_prefix_tokens(before[1], view, counter)
         return tokens, tools + head + cached, not whole
-
-
-def _recall(references: Sequence[Reference], view: Sequence[MeasuredMessage]) -> RecallCounts:
-    """How many of the references of a reply the request still showed. O(references x messages)."""
-    shown = {ref.fact for ref in references if any(ref.fact in message.facts for message in view)}
-    far = [ref for ref in references if ref.far]
-    whole = sum(any(ref.line in message.lines for message in view) for ref in far)
-    results_only = [ref for ref in far if ref.results_only]
-    return RecallCounts(
-        all=HitCount(len(shown), len(references)),
-        far=HitCount(sum(ref.fact in shown for ref in far), len(far)),
-        line=HitCount(whole, len(far)),
-        far_tool=HitCount(sum(ref.fact in shown for ref in results_only), len(results_only)),
-        beyond=tuple(_beyond(references, shown, tokens) for tokens in DISTANCES),
-    )
-
-
-def _beyond(references: Sequence[Reference], shown: set[str], back_tokens: int) -> HitCount:
-    hits = [ref.fact in shown for ref in references if ref.back_tokens >= back_tokens]
-    return HitCount(sum(hits), len(hits))
 
 
 # --- what a prompt cache reads again ----------------------------------------------------------------------------------

@@ -1,27 +1,37 @@
-"""The account of one session: its requests, its folds and what they hide, its bill; and that of a replay."""
+"""The account of one session: its requests, its folds and what they hide, its bill with and without management.
+
+`account_from_log` makes it from a stored session, `account_from_replay` from a recorded one. `billed` adds up reported
+calls, whose cached part the provider decided. `expected` prices requests that were never made: the part equal to the
+beginning of the last request is read from the cache by the provider's rule, unless the cache has expired.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from foldline.catalog.models import HOUR_SECONDS, lookup
+from foldline.catalog.prices import CacheRule, request_price
 from foldline.engine.lookup import full_text
 from foldline.messages import Image, Message
-from foldline.replay import Mark, MeasuredSession, Replay, replay
-from foldline.report.spend import ExpectedRequest, Spend, expected
+from foldline.replay import Mark, Replay
 from foldline.text.redaction import redact
-from foldline.view.budget import cache_rule_of, limits_of
+from foldline.view.budget import cache_rule_of
 
 __all__ = [
     "AGAIN",
     "BACK",
     "Account",
+    "BilledCall",
+    "ExpectedRequest",
     "Hidden",
     "HiddenMessage",
     "ReportedFold",
-    "account_of_replay",
+    "Spend",
     "author",
+    "billed",
+    "expected",
     "first_line",
     "hidden_by",
     "refused_from",
@@ -181,64 +191,118 @@ def hidden_by(
     return out
 
 
-def account_of_replay(
-    recording: MeasuredSession, *, file: str, policy: str, window: int, model: str | None = None, updated: str = ""
-) -> Account:
-    """Replay a session under a policy and report on it. `file` is where a person finds the hidden messages.
-
-    The model (by default the recorded one) determines prices, cache rule and room for answers. O(requests x messages).
-    Raises as `replay` does, and InvalidInput for a window without room.
-    """
-    session = recording.session
-    named = model or session.model
-    limits = limits_of(window, named, None)
-    rule = cache_rule_of(named, session.dialect)
-    sent = replay(recording, policy, window=window, max_output_tokens=window - limits.room_tokens, rule=rule)
-    answers = [sum(recording.history[place].tokens for place in reply) for reply in recording.replies]
-    managed = expected(_managed(sent, answers), model=named, rule=rule)
-    unmanaged = expected(_unmanaged(sent, answers), model=named, rule=rule)
-    marks = [(mark, mark.stop - mark.start == 1, "") for turn in sent.turns for mark in turn.folds]
-    messages = {seq: recording.codec.read(wire) for seq, wire in enumerate(session.messages)}
-    tokens = {seq: seen.tokens for seq, seen in enumerate(recording.history)}
-    hidden = hidden_by(marks, range(len(messages)), messages, tokens, lambda start, stop: _where(file, start, stop))
-    held = {one.mark for one in hidden}
-    return Account(
-        name=session.name,
-        title=title_of(messages.values()),
-        model=named or "",
-        updated=updated,
-        origin="replayed",
-        sent=sent,
-        folds=tuple(
-            ReportedFold(mark, turn.index + 1, "" if mark in held else AGAIN)
-            for turn in sent.turns
-            for mark in turn.folds
-        ),
-        hidden=tuple(hidden),
-        managed=managed,
-        unmanaged=unmanaged,
-        refused_from=refused_from(sent),
-    )
-
-
 def refused_from(sent: Replay) -> int | None:
     """The first request, from 1, that would have exceeded the limit without management. O(requests)."""
     return next((turn.index + 1 for turn in sent.turns if turn.recorded_tokens > sent.limit_tokens), None)
 
 
-def _managed(sent: Replay, answers: Sequence[int]) -> Iterator[ExpectedRequest]:
-    for turn, answer in zip(sent.turns, answers, strict=True):
-        if not turn.refused:
-            yield ExpectedRequest(turn.tokens, turn.cached_tokens, answer)
+# --- bills ------------------------------------------------------------------------------------------------------------
 
 
-def _unmanaged(sent: Replay, answers: Sequence[int]) -> Iterator[ExpectedRequest]:
-    """The whole history at each request: each begins with the one before."""
-    before = 0
-    for turn, answer in zip(sent.turns, answers, strict=True):
-        yield ExpectedRequest(turn.recorded_tokens, before, answer)
-        before = turn.recorded_tokens
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledCall:
+    """One call as reported; `input_tokens` includes tokens read from the cache and written to it.
+
+    `estimated` means that nothing was reported and the counts are our own.
+    """
+
+    model: str
+    input_tokens: int
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    written_long_tokens: int = 0
+    output_tokens: int = 0
+    estimated: bool = False
 
 
-def _where(file: str, start: int, stop: int) -> str:
-    return f"message {start} of {file}" if stop - start == 1 else f"messages {start} to {stop - 1} of {file}"
+@dataclass(frozen=True, slots=True)
+class ExpectedRequest:
+    """A request that was never made: its size, the part shared with the last request, and the size of the reply."""
+
+    tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """A bill. `paid_tokens` is the price of all input, in tokens at the full input price of a short request.
+
+    `usd` is None when a model has no price in the catalogue. `estimated` means that some counts are our own.
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    paid_tokens: float = 0.0
+    usd: float | None = 0.0
+    estimated: bool = False
+
+    def __add__(self, other: Spend) -> Spend:
+        return Spend(
+            calls=self.calls + other.calls,
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            paid_tokens=self.paid_tokens + other.paid_tokens,
+            usd=None if self.usd is None or other.usd is None else self.usd + other.usd,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+def billed(calls: Iterable[BilledCall], *, dialect: str) -> Spend:
+    """The bill of reported calls at the catalogue's prices. O(calls).
+
+    `dialect` selects the cache rule for models that the catalogue lacks.
+    """
+    return sum((_billed(call, dialect) for call in calls), Spend())
+
+
+def _billed(call: BilledCall, dialect: str) -> Spend:
+    rule = cache_rule_of(call.model, dialect)
+    # Reports of some gateways do not add up, and no bill may be negative.
+    cached = min(call.cached_tokens, call.input_tokens)
+    written = min(call.written_tokens, call.input_tokens - cached)
+    fresh = call.input_tokens - cached - written
+    long = min(call.written_long_tokens, written)
+    # Writes with a longer lifetime have a price of their own, and are part of `written`.
+    paid = fresh + cached * rule.read_ratio + (written - long) * rule.write_ratio
+    paid += long * cache_rule_of(call.model, dialect, HOUR_SECONDS).write_ratio
+    return Spend(
+        calls=1,
+        input_tokens=call.input_tokens,
+        cached_tokens=cached,
+        output_tokens=call.output_tokens,
+        paid_tokens=paid * rule.step(call.input_tokens).input_ratio,
+        usd=lookup(call.model).usd(call.input_tokens, cached, call.output_tokens, written, long),
+        estimated=call.estimated,
+    )
+
+
+def expected(requests: Iterable[ExpectedRequest], *, model: str | None, rule: CacheRule, caching: bool = True) -> Spend:
+    """The estimated bill of requests that were never made. `rule` prices the cache, `model` the tokens. O(requests).
+
+    Without `caching` every request is paid in full.
+    """
+    # The price of a token depends on the length of its request: each request is priced by its own step.
+    known = lookup(model)
+    calls = tokens = cached = output = 0
+    paid = answers = 0.0
+    for due in requests:
+        step = rule.step(due.tokens)
+        held = rule.cacheable_tokens(min(due.cached_tokens, due.tokens)) if caching else 0
+        calls, tokens, cached, output = calls + 1, tokens + due.tokens, cached + held, output + due.output_tokens
+        paid += request_price(rule, due.tokens, held) if caching else due.tokens * step.input_ratio
+        answers += due.output_tokens * step.output_ratio
+    price, answer_price = known.input_usd_per_million, known.output_usd_per_million
+    priced = known.known and price is not None and answer_price is not None
+    return Spend(
+        calls=calls,
+        input_tokens=tokens,
+        cached_tokens=cached,
+        output_tokens=output,
+        paid_tokens=paid,
+        usd=(paid * (price or 0) + answers * (answer_price or 0)) / 1e6 if priced else None,
+        estimated=True,
+    )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from foldline.replay import NONE, Replay
-from foldline.replay.facts import FAR_MESSAGES, FAR_TOKENS
-from foldline.replay.rows import ENOUGH, PolicyRow, rows
+from foldline.replay.recall import FAR_MESSAGES, FAR_TOKENS
+from foldline.replay.results import ENOUGH, PolicyRow, rows
 from foldline.report.chart import chart, fold_text
 from foldline.report.document import document
 from foldline.text.formatting import DASH, compact, escaped, milliseconds, plural, share

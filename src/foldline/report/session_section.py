@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from foldline.report.account import Account, Hidden, ReportedFold
+from foldline.report.account import Account, Hidden, ReportedFold, Spend
 from foldline.report.chart import chart
-from foldline.report.spend import Spend
 from foldline.text.formatting import compact, escaped, foreign, money, plural
 
 __all__ = [

@@ -8,10 +8,9 @@ from functools import reduce
 from operator import add
 from typing import Final
 
-from foldline.report.account import Account
+from foldline.report.account import Account, Spend
 from foldline.report.document import document
 from foldline.report.session_section import bill, price, ratio, session_part
-from foldline.report.spend import Spend
 from foldline.text.formatting import DASH, compact, escaped, foreign, plural, share
 
 __all__ = ["DETAILED", "SkippedSession", "sessions_page"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from foldline.replay.rows import ENOUGH
-from foldline.replay.turns import percentile
+from foldline.replay.results import ENOUGH, percentile
 from foldline_bench.measure.intervals import interval, mean_of, median_of
 from foldline_bench.values import (
     FRONT_RULE,

@@ -16,7 +16,7 @@ from time import process_time
 from typing import Any, Final
 
 from foldline.engine.context import Context
-from foldline.replay.turns import percentile
+from foldline.replay.results import percentile
 
 __all__ = [
     "LOOP_SIZES",

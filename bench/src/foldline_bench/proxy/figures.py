@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from foldline.replay.turns import percentile
+from foldline.replay.results import percentile
 from foldline_bench.proxy.load import LoadReport
 
 __all__ = ["DIRECT", "RoundReport", "RouteFigures", "figures", "table"]

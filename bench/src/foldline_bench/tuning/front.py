@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any, Final, TypeVar
 
-from foldline.replay.rows import ENOUGH
+from foldline.replay.results import ENOUGH
 from foldline_bench.measure.intervals import enough, interval
 from foldline_bench.tuning.values import Setting, TrialOutcome
 

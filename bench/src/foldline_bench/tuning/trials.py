@@ -9,7 +9,7 @@ from foldline.catalog.models import CacheRule, Model
 from foldline.errors import InvalidInput
 from foldline.providers.exact import exact_counter
 from foldline.replay import NONE, MeasuredSession, Replay, replay
-from foldline.report.spend import ExpectedRequest, Spend, expected
+from foldline.report.account import ExpectedRequest, Spend, expected
 from foldline.tokens import ESTIMATE
 from foldline_bench.tuning.sources import read_source
 from foldline_bench.tuning.values import (

@@ -23,7 +23,7 @@ from foldline.errors import DoesNotFit, MissingExtra
 from foldline.messages import Wire
 from foldline.recorded.sessions import Session
 from foldline.replay import NONE, MeasuredSession, Pauses, Sender, replay
-from foldline.replay.turns import percentile
+from foldline.replay.results import percentile
 from foldline_bench.measure.session_figures import (
     Allowance,
     AllowanceSpentError,

@@ -15,9 +15,8 @@ from foldline.cli.main import cli
 from foldline.engine.context import Context
 from foldline.messages import Json
 from foldline.replay import NONE, MeasuredSession, replay
-from foldline.report.account import AGAIN, BACK, Account
-from foldline.report.log_account import account_of_log
-from foldline.report.spend import Spend
+from foldline.report.account import AGAIN, BACK, Account, Spend
+from foldline.report.account_from_log import account_of_log
 from foldline.store.call_log import CallLog
 from foldline.store.calls import RecordedCall, read_calls
 from foldline.store.folders import FileStore

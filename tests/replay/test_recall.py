@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from foldline.codecs import codec
-from foldline.replay.facts import MeasuredMessage, MessageReader, Reference, facts, references
+from foldline.replay.recall import MeasuredMessage, MessageReader, Reference, facts, references
 from foldline.tokens import ESTIMATE
 
 FAR_TEXT = "plain words of no note " * 3_000  # over 8,000 tokens, and no fact in it

@@ -14,8 +14,20 @@ from typing import Final
 from foldline.catalog.models import HOUR_SECONDS, CacheRule, lookup
 from foldline.messages import Json
 from foldline.replay import Mark, Replay, Turn
-from foldline.report.account import AGAIN, BACK, Account, Hidden, ReportedFold, hidden_by, refused_from, title_of
-from foldline.report.spend import BilledCall, ExpectedRequest, billed, expected
+from foldline.report.account import (
+    AGAIN,
+    BACK,
+    Account,
+    BilledCall,
+    ExpectedRequest,
+    Hidden,
+    ReportedFold,
+    billed,
+    expected,
+    hidden_by,
+    refused_from,
+    title_of,
+)
 from foldline.store.calls import REPLY, RecordedCall
 from foldline.store.recording import Header
 from foldline.text.formatting import plural

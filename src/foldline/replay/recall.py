@@ -18,7 +18,7 @@ from foldline.codecs import Codec, codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
 from foldline.recorded.sessions import Session
-from foldline.replay.turns import DISTANCES
+from foldline.replay.results import DISTANCES, HitCount, RecallCounts
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "MessageReader",
     "Reference",
     "facts",
+    "recall_counts",
     "references",
 ]
 
@@ -188,6 +189,26 @@ def _reference(
     far = back_tokens >= FAR_TOKENS
     lines = (line.strip() for line in history[last[1]].text.splitlines() if fact in line) if far else iter(())
     return Reference(fact, back_tokens, next(lines, ""), not spoken)
+
+
+def recall_counts(references: Sequence[Reference], view: Sequence[MeasuredMessage]) -> RecallCounts:
+    """How many of the references of a reply the request still showed. O(references x messages)."""
+    shown = {ref.fact for ref in references if any(ref.fact in message.facts for message in view)}
+    far = [ref for ref in references if ref.far]
+    whole = sum(any(ref.line in message.lines for message in view) for ref in far)
+    results_only = [ref for ref in far if ref.results_only]
+    return RecallCounts(
+        all=HitCount(len(shown), len(references)),
+        far=HitCount(sum(ref.fact in shown for ref in far), len(far)),
+        line=HitCount(whole, len(far)),
+        far_tool=HitCount(sum(ref.fact in shown for ref in results_only), len(results_only)),
+        beyond=tuple(_beyond(references, shown, tokens) for tokens in DISTANCES),
+    )
+
+
+def _beyond(references: Sequence[Reference], shown: set[str], back_tokens: int) -> HitCount:
+    hits = [ref.fact in shown for ref in references if ref.back_tokens >= back_tokens]
+    return HitCount(sum(hits), len(hits))
 
 
 class MeasuredSession:
