@@ -15,8 +15,8 @@ from foldline.codecs.convert import convert_all
 from foldline.conversations.conversation import Conversation
 from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.incoming_request import with_valid_markers, without_markers
-from foldline.conversations.planning import ConversationSettings, RequestPlan
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
+from foldline.conversations.request_plan import ConversationSettings, RequestPlan
 from foldline.conversations.service import Conversations
 from foldline.engine.fit import check, count
 from foldline.engine.presets import policy

@@ -15,8 +15,8 @@ from tests.property.pairs import HISTORIES, halves, history
 
 from foldline.conversations.conversation import Conversation, folds_in
 from foldline.conversations.conversation_finder import events_before
-from foldline.conversations.planning import RequestPlan, folds_by_share_only, limits_for
 from foldline.conversations.request_body import FORMS, RequestBody, read_body, title_of
+from foldline.conversations.request_plan import RequestPlan, folds_by_share_only, limits_for
 from foldline.engine.fit import check, count
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit

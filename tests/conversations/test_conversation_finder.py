@@ -7,7 +7,7 @@ from tests.conversations.clients import body_of, turns, under
 
 from foldline.conversations.conversation import Conversation
 from foldline.conversations.conversation_finder import events_before, inherited_events
-from foldline.conversations.planning import limits_for
+from foldline.conversations.request_plan import limits_for
 from foldline.view.archive import MemoryArchive
 from foldline.view.transcript import Entry, Event, Fold
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.doors.gateway.paper import Paper, message
 from tests.doors.http.support import serving
-from tests.doors.scheduling.planning import MONDAY, planned
+from tests.doors.schedule.planning import MONDAY, planned
 from tests.hosting.acting import acting
 from tests.serving import serve
 

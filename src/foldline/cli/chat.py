@@ -124,7 +124,7 @@ def _chat(
     single: bool,
     yes: bool,
 ) -> Chat:
-    from foldline.doors.chat.consent import Consent
+    from foldline.doors.chat.prompt import Consent
     from foldline.doors.chat.screen import Screen
     from foldline.doors.chat.startup import Chat
     from foldline.hosting.runtime import settings_for

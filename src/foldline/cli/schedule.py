@@ -20,7 +20,7 @@ from foldline.messages import Json
 from foldline.text.formatting import DASH
 
 if TYPE_CHECKING:
-    from foldline.doors.scheduling.entries import ScheduleEntry
+    from foldline.doors.schedule.entries import ScheduleEntry
     from foldline.hosting.process import ShutdownRequest
     from foldline.hosting.runtime import Options
     from foldline.hosting.session_pool import SessionPool
@@ -80,7 +80,7 @@ def run_one(*, name: str, store: str | None, options: Options, workspace: str, y
 def list_all(*, store: str | None, options: Options, workspace: str, as_json: bool) -> None:
     """List the entries: when each is due next, and how its last run ended."""
     _check_extra()
-    from foldline.doors.scheduling.entries import entries_of
+    from foldline.doors.schedule.entries import entries_of
     from foldline.hosting.runtime import settings_for
     from foldline.hosting.session_choice import store_place
     from foldline.store.addresses import open_store
@@ -128,7 +128,7 @@ async def _open(options: Options, workspace: str, store: str | None, *, yes: boo
 async def _run_all(
     shutdown: ShutdownRequest, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
 ) -> None:
-    from foldline.doors.scheduling.clock import scheduled
+    from foldline.doors.schedule.clock import scheduled
 
     async with (
         _open(options, workspace, store, yes=yes) as pool,
@@ -146,7 +146,7 @@ async def _run_all(
 
 
 async def _run_one(name: str, options: Options, workspace: str, store: str | None, *, yes: bool) -> int:
-    from foldline.doors.scheduling.runner import runner_for
+    from foldline.doors.schedule.runner import runner_for
 
     async with _open(options, workspace, store, yes=yes) as pool:
         plan = runner_for(pool, notice=log)
@@ -159,8 +159,8 @@ async def _run_one(name: str, options: Options, workspace: str, store: str | Non
 
 def _row(store: Store, entry: ScheduleEntry, now: datetime) -> dict[str, Json]:
     """The status of an entry as JSON. Times are in UTC."""
-    from foldline.doors.scheduling.entries import timestamp
-    from foldline.doors.scheduling.entry_status import last_outcome, load_run, load_status
+    from foldline.doors.schedule.claims import last_outcome, load_run, load_status
+    from foldline.doors.schedule.entries import timestamp
 
     known, run = load_status(store, entry), load_run(store, entry)
     last = last_outcome(known, run, now)
@@ -207,7 +207,7 @@ def _print_table(entries: tuple[ScheduleEntry, ...], rows: list[dict[str, Any]])
 
 
 def _local(entry: ScheduleEntry, stamp: str) -> str:
-    from foldline.doors.scheduling.entry_status import parse_timestamp
+    from foldline.doors.schedule.claims import parse_timestamp
 
     return entry.local(parse_timestamp(stamp))
 

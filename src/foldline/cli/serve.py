@@ -117,7 +117,7 @@ async def _serving(
     from foldline.doors.http.app import app_of
     from foldline.doors.http.server import run
     from foldline.doors.http.state import ServerState
-    from foldline.doors.scheduling.clock import scheduled
+    from foldline.doors.schedule.clock import scheduled
     from foldline.hosting.process import set_pace
     from foldline.hosting.session_pool import open_pool
 

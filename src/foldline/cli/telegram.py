@@ -139,7 +139,7 @@ class _TelegramBot:
     async def _answer(self, shutdown: ShutdownRequest) -> None:
         from foldline.doors.gateway.chat_gateway import ChatGateway
         from foldline.doors.gateway.telegram import telegram as connected
-        from foldline.doors.scheduling.clock import scheduled
+        from foldline.doors.schedule.clock import scheduled
         from foldline.hosting.process import set_pace
         from foldline.hosting.session_actor import ActorLimits
         from foldline.hosting.session_pool import open_pool

@@ -10,8 +10,8 @@ from typing import Final, Protocol, runtime_checkable
 from foldline.codecs import codec
 from foldline.codecs.dialect import dialect_named
 from foldline.conversations.incoming_request import MARKER, has_markers, leading, recorded_form, with_marker
-from foldline.conversations.planning import NO_FOLD_SHARE, ConversationSettings, RequestPlan, folds_by_share_only
 from foldline.conversations.request_body import RequestBody, lowered_cap, title_of, to_json
+from foldline.conversations.request_plan import NO_FOLD_SHARE, ConversationSettings, RequestPlan, folds_by_share_only
 from foldline.engine.context import Completion, Context, Request, SummarizeWith
 from foldline.engine.learned_caps import lesson_name
 from foldline.engine.recovery import Recovery

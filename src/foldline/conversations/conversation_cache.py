@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from foldline.conversations.conversation import Conversation
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode, tolerant_links
 from foldline.conversations.persistence import LateArchive
-from foldline.conversations.planning import RequestPlan
+from foldline.conversations.request_plan import RequestPlan
 from foldline.engine.context import SummarizeWith
 from foldline.view.transcript import Usage
 

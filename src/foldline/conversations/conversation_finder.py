@@ -11,7 +11,7 @@ from foldline.conversations.conversation import Conversation
 from foldline.conversations.conversation_cache import CachedConversation, ConversationCache, Match, common
 from foldline.conversations.incoming_request import IncomingRequest, tolerant_links, without_leading_text
 from foldline.conversations.persistence import LateArchive, StoredConversation
-from foldline.conversations.planning import ConversationSettings
+from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.store_guard import StoreGuard, WorkerThreads
 from foldline.view.transcript import Entry, Event, Fold, Unfold, Usage
 

@@ -22,7 +22,8 @@ from foldline.conversations.conversation_cache import CachedConversation, Conver
 from foldline.conversations.conversation_finder import ConversationFinder, is_smaller, may_be_stored
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode
 from foldline.conversations.persistence import ConversationStore
-from foldline.conversations.planning import (
+from foldline.conversations.request_body import RequestBody
+from foldline.conversations.request_plan import (
     NO_FOLD_SHARE,
     UNKNOWN_TOKENS,
     ConversationSettings,
@@ -31,7 +32,6 @@ from foldline.conversations.planning import (
     folds_by_share_only,
     limits_for,
 )
-from foldline.conversations.request_body import RequestBody
 from foldline.conversations.store_guard import StoreGuard, WorkerThreads
 from foldline.engine.context import SummarizeWith
 from foldline.engine.learned_caps import lesson_in, lesson_name

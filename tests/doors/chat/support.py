@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.serving import serve
 
 from foldline.doors.chat.chat_loop import ChatLoop
-from foldline.doors.chat.consent import Consent
+from foldline.doors.chat.prompt import Consent
 from foldline.doors.chat.screen import Screen
 from foldline.doors.chat.startup import Chat, StoragePlaces
 from foldline.hosting.runtime import Options, settings_for

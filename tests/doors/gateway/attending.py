@@ -14,7 +14,7 @@ from tests.hosting.acting import acting
 from tests.real.telegram_api import Reply, TelegramApi
 
 from foldline.doors.gateway.chat_gateway import ChatGateway
-from foldline.doors.gateway.progress import Pace
+from foldline.doors.gateway.replies import Pace
 from foldline.doors.gateway.telegram import telegram
 from foldline.hosting.session_pool import SessionPool
 

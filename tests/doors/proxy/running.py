@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.serving import serve
 
-from foldline.conversations.planning import ConversationSettings
+from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.app import Proxy
 from foldline.doors.proxy.exchange import ProxyServices

@@ -27,7 +27,7 @@ from tests.serving import serve
 
 from foldline import check, classify
 from foldline.conversations.conversation_cache import PlannedRequest
-from foldline.conversations.planning import ConversationSettings
+from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.served_request import ServedRequest
 from foldline.failures import Failure

@@ -13,7 +13,7 @@ from tests.serving import serve
 from tests.store.test_sql_gone import Server, server
 
 from foldline.conversations.persistence import ConversationStore
-from foldline.conversations.planning import ConversationSettings
+from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.store.addresses import open_store
 from foldline.testing import FakeProvider

@@ -20,7 +20,7 @@ from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Pin, U
 
 if TYPE_CHECKING:
     from foldline.engine.context import Context
-    from foldline.hosting.request_rows import RequestRow
+    from foldline.hosting.session_text import RequestRow
     from foldline.store.calls import RequestHead
     from foldline.store.recording import Recording
     from foldline.store.records import Record
@@ -303,7 +303,7 @@ def _recorded_surroundings(selected: SelectedSession, source: OpenedStore) -> Re
 
 def _next_request(recording: Recording, surroundings: RequestHead | None) -> _NextRequest:
     """Prepare the next request on a copy in memory."""
-    from foldline.hosting.request_rows import parts_of, rows_of
+    from foldline.hosting.session_text import parts_of, rows_of
 
     given = (
         {}

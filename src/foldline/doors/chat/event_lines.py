@@ -1,20 +1,27 @@
-"""Events as one line of text each. Pure functions."""
+"""Events as one line of text each, and the log of a chat that is made of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Final
+import os
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final
 
-from foldline.agent.events import Calling, ReplyFinished, ToolFinished, ToolStarted
+from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, ToolStarted, TurnEnded
 from foldline.display import size_text, token_line
-from foldline.engine.events import FoldFinished
+from foldline.engine.events import FoldFinished, FoldStarted, call_line, log_line
 from foldline.engine.window_usage import WindowUsage
+from foldline.failures import redact
 from foldline.messages import Json
 from foldline.text.formatting import plain_line
 from foldline.view.transcript import Fold
 
 __all__ = [
+    "FILE",
+    "Journal",
     "call_text",
     "calling_text",
     "failure_text",
@@ -126,3 +133,64 @@ def reply_text(event: ReplyFinished) -> str:
         f"Reply: {about}{event.prompt_tokens} prompt tokens ({event.cached_tokens} cached, {event.expected_tokens} "
         f"expected), {about}{event.completion_tokens} answered, {event.calls} calls, {event.seconds:.1f} s"
     )
+
+
+# --- the log of a chat ------------------------------------------------------------------------------------------------
+
+
+FILE: Final = "chat.log"
+
+
+class Journal:
+    """Writes the log lines of S0.04 and others, with secrets of known shapes removed.
+
+    `folder` returns the session's folder once it is on disk; the file is created there (0600). A line that cannot be
+    written stops nothing. With `verbose`, lines go to standard error too.
+    """
+
+    def __init__(self, folder: Callable[[], Path | None], *, verbose: IO[str] | None = None) -> None:
+        self._folder, self._loud = folder, verbose
+
+    def on_event(self, event: AgentEvent) -> None:
+        """Log an event, if it belongs in the log."""
+        line = _line(event)
+        if line is not None:
+            self._write(redact(plain_line(line, 2_000)))
+
+    def _write(self, line: str) -> None:
+        if self._loud is not None:
+            self._loud.write(f"{line}\n")
+            self._loud.flush()
+        folder = self._folder()
+        if folder is None:
+            return
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        # O_NOFOLLOW: a link planted in the folder must not redirect the log.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            handle = os.open(folder / FILE, flags, 0o600)
+            with os.fdopen(handle, "a", encoding="utf-8", errors="replace") as file:
+                file.write(f"{stamp} {line}\n")
+        except OSError as error:
+            if self._loud is None:
+                self._loud = sys.stderr
+                self._write(f"the log cannot be written: {error}")
+
+
+def _line(event: AgentEvent) -> str | None:
+    match event:
+        case Calling():
+            return call_line(event.messages, event.size_bytes)
+        case FoldStarted() | FoldFinished():
+            return log_line(event)
+        case ReplyFinished():
+            return reply_text(event)
+        case ToolFinished():
+            how = "failed" if event.is_error else "done"
+            return f"Tool {event.tool} {how}: {event.tokens} tokens, {event.seconds:.1f} s"
+        case Notice():
+            return f"Notice: {event.text}"
+        case TurnEnded():
+            return f"Turn ended: {event.reason} {event.message}".strip()
+        case _:
+            return None

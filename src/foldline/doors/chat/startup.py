@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from foldline.agent.settings.file import LoadedSettings
-from foldline.doors.chat.consent import Consent
+from foldline.doors.chat.prompt import Consent
 from foldline.doors.chat.screen import Screen
 from foldline.hosting.runtime import ALLOWABLE
 
@@ -64,7 +64,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
     # In a thread: these modules take longer to load than a person takes to start typing.
     await asyncio.to_thread(_load)
     from foldline.agent.events import Notice
-    from foldline.doors.chat.journal import Journal
+    from foldline.doors.chat.event_lines import Journal
     from foldline.hosting.agent_conversation import AgentConversation
     from foldline.hosting.runtime import Runtime, open_call_log
     from foldline.store.addresses import open_store

@@ -20,8 +20,15 @@ from foldline.doors.gateway.base import Gateway, Incoming, NotDelivered
 from foldline.doors.gateway.commands import COMMANDS, CommandRequest, parse_command, unknown_command
 from foldline.doors.gateway.inbox import Inbox, PendingMessage
 from foldline.doors.gateway.markdown import escape_markdown
-from foldline.doors.gateway.progress import Pace, Progress
-from foldline.doors.gateway.replies import REPORTED_ERRORS, after_restart, error_sentence, reply, send_text
+from foldline.doors.gateway.replies import (
+    REPORTED_ERRORS,
+    Pace,
+    Progress,
+    after_restart,
+    error_sentence,
+    reply,
+    send_text,
+)
 from foldline.errors import FoldlineError, Stopping, TooManyWaiting
 from foldline.hosting.process import stop_with_grace
 from foldline.hosting.session_pool import SessionPool

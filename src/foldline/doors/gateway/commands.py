@@ -13,10 +13,9 @@ from foldline.agent.settings.policies import policy_names
 from foldline.display import telegram_compacted, telegram_footer
 from foldline.doors.chat.event_lines import fold_source
 from foldline.doors.gateway.markdown import escape_markdown
-from foldline.hosting.request_rows import parts_of, rows_of
 from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.hosting.session_pool import SessionPool
-from foldline.hosting.session_text import seq_range
+from foldline.hosting.session_text import parts_of, rows_of, seq_range
 from foldline.text.formatting import plural
 from foldline.view.transcript import Fold
 

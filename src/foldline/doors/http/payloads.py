@@ -24,9 +24,8 @@ from foldline.doors.http.schemas import (
     WholeEntryJson,
 )
 from foldline.engine.window_usage import WindowUsage
-from foldline.hosting.request_rows import parts_of, rows_of
 from foldline.hosting.session_actor import CompactionResult, SessionActor, SessionState
-from foldline.hosting.session_text import message_text
+from foldline.hosting.session_text import message_text, parts_of, rows_of
 from foldline.hosting.turns import TurnRecord
 from foldline.messages import ToolCall, ToolResult
 from foldline.store.recording import snapshot_of

@@ -1,20 +1,36 @@
-"""Bodies: content codings undone in bounded memory, and the request of a client read from them."""
+"""Bodies: content codings undone in bounded memory, the request of a client, and quick tests on events of a stream."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from foldline.codecs import dialect_named
 from foldline.codecs.limits.caps import MARKERS
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
-from foldline.doors.proxy.request_head import ENCODING, Headers, encoding, is_streamed_at, model_at
+from foldline.doors.proxy.request_head import ENCODING, Headers, encoding, is_streamed_at, media_type, model_at
 from foldline.errors import InvalidInput
+from foldline.messages import Json
 
-__all__ = ["ClientRequest", "Inflater", "TooLarge", "decoded", "inflate", "read_client_request", "readable"]
+__all__ = [
+    "ClientRequest",
+    "Inflater",
+    "TooLarge",
+    "decoded",
+    "find_usage",
+    "inflate",
+    "parse_object",
+    "read_client_request",
+    "readable",
+    "shows_nothing",
+    "stream_form",
+]
 
 _PIECE_BYTES: Final = 256 * 1024
 # The most that one piece of a response may inflate to; deflate makes at most a thousand times its size of anything.
@@ -156,3 +172,62 @@ async def read_client_request(
     if mended is None:
         return ClientRequest(body, raw, headers)
     return ClientRequest(mended, mended.raw, [each for each in headers if each[0] != ENCODING], _SETTLED)
+
+
+# --- stream events ----------------------------------------------------------------------------------------------------
+
+
+_USAGE: Final = re.compile(r'"usage"\s*:\s*')
+
+
+def shows_nothing(kind: str, value: Mapping[str, Any]) -> bool:
+    """Whether an event of Responses shows the client nothing.
+
+    It is the start of a text that is still empty, or no event of the API (keepalive; codex.rate_limits and others:
+    router-for-me/CLIProxyAPI#6007).
+    """
+    if kind == "response.output_item.added":
+        item = value.get("item")
+        return isinstance(item, Mapping) and item.get("type") == "message" and not item.get("content")
+    if kind == "response.content_part.added":
+        part = value.get("part")
+        return isinstance(part, Mapping) and part.get("type") == "output_text" and not part.get("text")
+    return bool(kind) and not kind.startswith("response.")
+
+
+def find_usage(tail: bytes) -> Json:
+    """The usage report in the end of an event of Responses; None without one.
+
+    A tool may have a parameter of that name, so the object must count input tokens.
+    """
+    text = tail.decode("utf-8", "replace")
+    for found in reversed([*_USAGE.finditer(text)][-8:]):
+        try:
+            value = json.JSONDecoder().raw_decode(text, found.end())[0]
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and isinstance(value.get("input_tokens"), int):
+            return value
+    return None
+
+
+def parse_object(text: str) -> Mapping[str, Any] | None:
+    """Parse a JSON object; None for any other text."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+_FRAMES: Final = "application/vnd.amazon.eventstream"
+
+
+def stream_form(dialect: str, headers: Headers, wanted: bool) -> tuple[bool, str]:
+    """Whether a response is a stream, as its client `wanted`, and its coding ("frames" for what is unread)."""
+    kind = media_type(headers)
+    # Frames of Bedrock are a stream that passes unread, as one in an unknown coding does.
+    coding = "frames" if kind == _FRAMES else encoding(headers)
+    # Some servers stream with another media type, or with none; Gemini streams JSON as an array that grows.
+    grows = dialect_named(dialect).stream.shape == "candidates"
+    return kind == "text/event-stream" or (wanted and (grows or kind != "application/json")), coding

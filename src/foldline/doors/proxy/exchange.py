@@ -22,11 +22,10 @@ from foldline.conversations.incoming_request import IncomingRequest, PlanMode
 from foldline.conversations.request_body import RequestBody
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy import error_responses as errors
-from foldline.doors.proxy.bodies import TooLarge, decoded, read_client_request
+from foldline.doors.proxy.bodies import TooLarge, decoded, read_client_request, stream_form
 from foldline.doors.proxy.request_head import ENCODING, Headers, client_of, encoding, evidence, session_name
 from foldline.doors.proxy.response_watch import ResponseWatch, buffer_until
 from foldline.doors.proxy.served_request import ExchangeRecord, Listener, Mode, Outcome, report_headers
-from foldline.doors.proxy.stream_events import stream_form
 from foldline.doors.proxy.summaries import RequestSummariser, SummaryClient
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
 from foldline.doors.proxy.windows import ModelWindow, ModelWindows

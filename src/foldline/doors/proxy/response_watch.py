@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 from foldline.codecs import dialect_named
-from foldline.doors.proxy.bodies import Inflater, decoded, readable
-from foldline.doors.proxy.stream_events import find_usage, parse_object, shows_nothing
+from foldline.doors.proxy.bodies import Inflater, decoded, find_usage, parse_object, readable, shows_nothing
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.providers.assembly import reported

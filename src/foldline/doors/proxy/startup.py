@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from foldline.conversations.persistence import ConversationStore
-from foldline.conversations.planning import ConversationSettings
+from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.app import MAX_REQUEST_BYTES, Proxy
 from foldline.doors.proxy.exchange import ProxyServices

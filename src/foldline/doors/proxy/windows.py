@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from foldline.catalog.models import lookup
 from foldline.codecs import dialect_named
-from foldline.conversations.planning import LimitStore
+from foldline.conversations.request_plan import LimitStore
 from foldline.doors.proxy.request_head import is_credential
 from foldline.errors import InvalidInput
 from foldline.providers.bodies import load_httpx

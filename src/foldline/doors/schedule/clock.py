@@ -13,7 +13,7 @@ from foldline.hosting.process import stop_with_grace
 from foldline.hosting.session_pool import SessionPool
 
 if TYPE_CHECKING:
-    from foldline.doors.scheduling.runner import ScheduleRunner
+    from foldline.doors.schedule.runner import ScheduleRunner
 
 __all__ = ["running", "scheduled"]
 
@@ -43,7 +43,7 @@ async def scheduled(
     if not any(entry.enabled for entry in pool.runtime.settings.schedule.values()):
         yield None
         return
-    from foldline.doors.scheduling.runner import runner_for
+    from foldline.doors.schedule.runner import runner_for
 
     schedule = runner_for(pool, notice=notice, environ=environ, telegram_url=telegram_url)
     async with running(schedule, grace_seconds=grace_seconds):

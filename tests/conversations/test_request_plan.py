@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from foldline.conversations.planning import LimitsByClient
+from foldline.conversations.request_plan import LimitsByClient
 
 
 def test_what_one_client_was_told_says_nothing_of_another() -> None:

@@ -12,17 +12,19 @@ from typing import Final
 
 from foldline.agent.events import TurnEnded
 from foldline.agent.workers import run_to_end
-from foldline.doors.scheduling.claims import PendingClaim, SkippedRun, claim_due
-from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier, Report, delivery_label
-from foldline.doors.scheduling.entries import ScheduleEntry, entries_of, timestamp
-from foldline.doors.scheduling.entry_status import (
+from foldline.doors.schedule.claims import (
     HEARTBEAT_SECONDS,
     EntryRun,
+    PendingClaim,
+    SkippedRun,
+    claim_due,
     is_running,
     load_run,
     new_run,
     parse_timestamp,
 )
+from foldline.doors.schedule.delivery import TELEGRAM_URL, Courier, Report, delivery_label
+from foldline.doors.schedule.entries import ScheduleEntry, entries_of, timestamp
 from foldline.errors import FoldlineError, InvalidInput, Stopping
 from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.hosting.session_pool import SessionPool

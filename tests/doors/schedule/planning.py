@@ -12,9 +12,9 @@ from tests.hosting.acting import acting
 
 from foldline.agent.settings.model import AgentSettings
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
-from foldline.doors.scheduling.delivery import TELEGRAM_URL, Courier
-from foldline.doors.scheduling.entries import ScheduleEntry, entries_of
-from foldline.doors.scheduling.runner import ScheduleRunner
+from foldline.doors.schedule.delivery import TELEGRAM_URL, Courier
+from foldline.doors.schedule.entries import ScheduleEntry, entries_of
+from foldline.doors.schedule.runner import ScheduleRunner
 
 MONDAY = datetime(2026, 11, 30, 6, 0, tzinfo=UTC)
 

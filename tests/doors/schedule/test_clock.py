@@ -11,10 +11,10 @@ from apscheduler.triggers.cron import CronTrigger
 from tests.hosting.acting import acting
 from tests.serving import serve
 
-from foldline.doors.scheduling.clock import running, scheduled
-from foldline.doors.scheduling.delivery import Courier
-from foldline.doors.scheduling.entries import DueTimes, entries_of
-from foldline.doors.scheduling.runner import ScheduleRunner
+from foldline.doors.schedule.clock import running, scheduled
+from foldline.doors.schedule.delivery import Courier
+from foldline.doors.schedule.entries import DueTimes, entries_of
+from foldline.doors.schedule.runner import ScheduleRunner
 from foldline.testing import FakeProvider
 
 YAML = """

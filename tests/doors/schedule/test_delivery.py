@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.scheduling.planning import MONDAY, entry_of
+from tests.doors.schedule.planning import MONDAY, entry_of
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 
 from foldline.agent.settings.schedule import Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
 from foldline.doors.gateway.markdown import utf16_units
-from foldline.doors.scheduling.delivery import Courier, Report, delivery_label
+from foldline.doors.schedule.delivery import Courier, Report, delivery_label
 from foldline.errors import FoldlineError
 
 pytest_plugins = ("tests.real.telegram_api",)

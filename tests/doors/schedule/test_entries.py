@@ -6,12 +6,12 @@ import pytest
 from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.scheduling.planning import entry_of
+from tests.doors.schedule.planning import entry_of
 from tests.property.depth import costly
 
 from foldline.agent.settings.model import AgentSettings
 from foldline.agent.settings.schedule import Cron, ScheduleSettings
-from foldline.doors.scheduling.entries import DueTimes, ScheduleEntry, entries_of
+from foldline.doors.schedule.entries import DueTimes, ScheduleEntry, entries_of
 from foldline.errors import InvalidInput
 
 BERLIN = "Europe/Berlin"

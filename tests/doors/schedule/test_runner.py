@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.scheduling.planning import MONDAY, Planned, SetClock, planned
+from tests.doors.schedule.planning import MONDAY, Planned, SetClock, planned
 from tests.serving import serve
 from tests.store.places import Places, store_at
 
-from foldline.doors.scheduling.clock import running
-from foldline.doors.scheduling.entry_status import last_outcome, load_run, load_status
+from foldline.doors.schedule.claims import last_outcome, load_run, load_status
+from foldline.doors.schedule.clock import running
 from foldline.errors import InvalidInput
 from foldline.store.base import Store
 from foldline.store.folders import FileStore

@@ -22,7 +22,7 @@ from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, T
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import run_to_end
 from foldline.doors.gateway.markdown import split_text
-from foldline.doors.scheduling.entries import ScheduleEntry, timestamp
+from foldline.doors.schedule.entries import ScheduleEntry, timestamp
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json
 

@@ -8,7 +8,7 @@ import pytest
 from tests.doors.chat.support import Typed, console, shown
 
 from foldline.agent.tools.base import PermissionRequest
-from foldline.doors.chat.consent import Consent
+from foldline.doors.chat.prompt import Consent
 from foldline.doors.chat.screen import Screen
 
 WRITE = PermissionRequest("write_file", "write 4 bytes to a.txt")
