@@ -12,7 +12,7 @@ from importlib import import_module as _import_module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from foldline.catalog.models import lookup
-    from foldline.codecs.base import Violation
+    from foldline.codecs.rulebook import Violation
     from foldline.engine.context import Completion, Context, Request
     from foldline.engine.fit import Fit, check, count, fit
     from foldline.engine.policy import Policy
@@ -64,7 +64,7 @@ __all__ = [
 
 _NAMES = {
     "foldline.catalog.models": "lookup",
-    "foldline.codecs.base": "Violation",
+    "foldline.codecs.rulebook": "Violation",
     "foldline.engine.context": "Completion Context Request",
     "foldline.engine.fit": "Fit check count fit",
     "foldline.engine.policy": "Policy",

@@ -14,7 +14,7 @@ from tests.property.depth import costly
 from tests.property.sessions import BUILDERS
 
 from foldline.codecs import DIALECTS, codec
-from foldline.codecs.rules.validity import RULES, violations
+from foldline.codecs.dialect import ROWS, violations
 from foldline.errors import InvalidInput
 from foldline.messages import Image, Message, Part, Text, ToolCall, ToolResult
 
@@ -25,7 +25,7 @@ def alone(dialect: str, wire: Wire) -> set[str]:
     """The rules that the message breaks by itself."""
     # Followed by another message: only as the last one an assistant message may be empty (Anthropic).
     found = {violation.rule for violation in violations([wire, BUILDERS[dialect].user("?", False)[0]], dialect)}
-    return {rule for rule in found if RULES[dialect][rule].alone or rule == "empty-content"}
+    return {rule for rule in found if ROWS[dialect].rules[rule].alone or rule == "empty-content"}
 
 
 def test_an_unknown_dialect_is_refused_by_name() -> None:

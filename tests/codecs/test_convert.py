@@ -13,7 +13,7 @@ from tests.property.depth import costly, dear
 
 from foldline.codecs import DIALECTS, codec
 from foldline.codecs.convert import convert, convert_all
-from foldline.codecs.rules.validity import RULES, violations
+from foldline.codecs.dialect import ROWS, violations
 from foldline.messages import Image, Wire
 
 CHAT_TURN: list[Wire] = [
@@ -196,7 +196,9 @@ def test_what_was_said_is_still_said_and_legal_alone(case: tuple[str, Wire], tar
     for each in converted.messages:
         assert (each.kind, each.pinned) == ("summary", True)
         found = {violation.rule for violation in violations([codec(target).write(each)], target)}
-        assert {rule for rule in found if RULES[target][rule].alone} <= ({"role"} if each.role == "system" else set())
+        assert {rule for rule in found if ROWS[target].rules[rule].alone} <= (
+            {"role"} if each.role == "system" else set()
+        )
 
 
 @dear

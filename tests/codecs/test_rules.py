@@ -11,7 +11,7 @@ from tests.codecs.strategies import Wire, any_dialect, in_dialect, junk
 from tests.property.depth import costly, dear
 from tests.testing.broken import GEMINI
 
-from foldline.codecs.rules.validity import RULES, violations
+from foldline.codecs.dialect import ROWS, violations
 from foldline.errors import InvalidInput
 
 USER: Wire = {"role": "user", "content": "u"}
@@ -285,7 +285,7 @@ LEGAL: dict[str, tuple[str, list[Wire]]] = {
 
 
 def test_every_rule_has_a_request_that_breaks_it() -> None:
-    assert set(BROKEN) == {(dialect, rule) for dialect, rules in RULES.items() for rule in rules}
+    assert set(BROKEN) == {(dialect, rule) for dialect, row in ROWS.items() for rule in row.rules}
 
 
 @pytest.mark.parametrize(("dialect", "rule"), sorted(BROKEN))
@@ -293,7 +293,7 @@ def test_a_broken_rule_is_named_with_its_document(dialect: str, rule: str) -> No
     found = violations(BROKEN[dialect, rule], dialect, **BESIDE.get((dialect, rule), {}))
     named = [violation for violation in found if violation.rule == rule]
     assert named
-    assert named[0].source == RULES[dialect][rule].source
+    assert named[0].source == ROWS[dialect].rules[rule].source
     assert named[0].detail
 
 
@@ -361,9 +361,9 @@ def test_what_is_no_list_of_messages_is_an_empty_request(wires: Any) -> None:
 @dear
 @given(st.lists(in_dialect(broken=True), max_size=5))
 def test_damaged_histories_never_raise(cases: list[tuple[str, Wire]]) -> None:
-    for dialect in RULES:
+    for dialect in ROWS:
         found = violations([wire for _, wire in cases], dialect)
-        assert all(violation.rule in RULES[dialect] for violation in found)
+        assert all(violation.rule in ROWS[dialect].rules for violation in found)
 
 
 def test_endless_nesting_is_reported() -> None:

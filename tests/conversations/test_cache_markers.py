@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import dear
 
-from foldline.codecs.limits.cache_markers import markers
+from foldline.codecs.anthropic.cache_markers import markers
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.engine.fit import check

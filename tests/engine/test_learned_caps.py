@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.engine.test_refused_parts import DIALECTS, PNG, from_user, image, said
 
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps
 from foldline.engine.context import Context
 from foldline.engine.fit import check
 from foldline.engine.learned_caps import lesson_in, lesson_name

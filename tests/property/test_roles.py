@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.codecs.roles import roles_out_of_turn
+from foldline.codecs.openai_chat.roles import roles_out_of_turn
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit, SummaryError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.providers.serving import endpoint, request
 
-from foldline.codecs.openai_chat import OpenAIChat
+from foldline.codecs.openai_chat.codec import OpenAIChat
 from foldline.providers.assembly import AssembledReply
 from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
 from foldline.providers.bodies import Event, StreamedError

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.codecs.limits.test_media import image, pdf, png
+from tests.codecs.test_media import image, pdf, png
 from tests.property.depth import costly
 from tests.property.sessions import POLICIES
 
 from foldline.codecs.dialect import caps_of
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 from foldline.errors import DoesNotFit

@@ -8,7 +8,7 @@ import pytest
 from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body
 from tests.testing.broken import BROKEN, CASES
 
-from foldline.codecs.rules.rulebook import RULES
+from foldline.codecs.rulebook import RULES
 from foldline.failures import classify
 from foldline.testing import FakeProvider, count_body, session
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import dear
 
-from foldline.codecs.limits.cache_markers import markers
-from foldline.codecs.roles import GO_ON, in_turn, roles_out_of_turn
+from foldline.codecs.anthropic.cache_markers import markers
+from foldline.codecs.openai_chat.roles import GO_ON, in_turn, roles_out_of_turn
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 from foldline.failures import classify

@@ -1,35 +1,25 @@
-"""What a dialect must know: reading, writing and the shapes its provider accepts."""
+"""What a dialect consists of: its codec, and the row that holds all else that differs between dialects."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
 
-from foldline.messages import Message, Opaque, Part, ToolCall, Wire
+from foldline.codecs.blocks import Source
+from foldline.codecs.limits import Limits
+from foldline.codecs.rulebook import Findings, Rule
+from foldline.messages import Json, Message, Opaque, Part, ToolCall, Wire
 
-__all__ = ["Codec", "Sanitized", "Violation"]
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One reason for which a provider would refuse the request; `index` is the message, None for the whole."""
-
-    index: int | None
-    rule: str
-    detail: str
-    source: str
-
-    def __str__(self) -> str:
-        where = "request" if self.index is None else f"message {self.index}"
-        return f"{where}: {self.detail} [{self.rule}; {self.source}]"
+__all__ = ["BodyForm", "Codec", "Dialect", "ErrorBodies", "MediaBlocks", "Path", "Sanitized", "StreamWords"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sanitized:
-    """A message as its provider takes it, taken by itself; None when nothing of it can be sent.
+    """A message as its provider accepts it, seen alone; None if nothing of it can be sent.
 
-    `faults` names what was repaired, one short sentence each; empty when the message is the very one given.
+    `faults` names each repair in a short sentence; without any, the message is the very object that was given.
     """
 
     message: Message | None
@@ -45,7 +35,7 @@ class Codec(Protocol):
 
     @property
     def user_first(self) -> bool:
-        """Whether the first message must be from the user (Anthropic)."""
+        """Whether the first message must be from the user (Anthropic, Gemini)."""
 
     @property
     def system_inside(self) -> bool:
@@ -53,49 +43,219 @@ class Codec(Protocol):
 
     @property
     def itemised(self) -> bool:
-        """Whether one model turn arrives as several items (Responses), so that neighbours form one group."""
+        """Whether one turn of the model arrives as several items (Responses), so that neighbours form one group."""
 
     @property
     def unique_calls(self) -> bool:
-        """Whether a call id may be used only once in a whole request (Anthropic; Responses: a call has one output)."""
+        """Whether a call id may be used only once in a request (Anthropic; Responses: a call has one output)."""
 
     @property
     def one_turn(self) -> bool:
-        """Whether a call of the model may not follow words of the model: both have to be one message (Gemini)."""
+        """Whether a call of the model may not follow its words in a message of their own (Gemini)."""
 
     def read(self, wire: Wire) -> Message:
-        """The message that this JSON object stands for; `message.wire is wire`. Raises InvalidInput."""
+        """Read a JSON object; `message.wire is wire`. Raises InvalidInput."""
 
     def write(self, message: Message) -> Wire:
-        """The JSON object of a message: its own wire where it has one, else made from its parts."""
+        """Return the JSON object of a message: its own wire if it has one, else one made from its parts."""
 
     def revise(self, message: Message, parts: Sequence[Part]) -> Message:
-        """The same message with other parts: fields this package does not know, and the JSON of parts that are
-        still among `parts` (same object), stay as they are. No parts at all gives the dialect's emptiest legal form."""
+        """Return the message with other parts.
+
+        Unknown fields stay, and so does the JSON of each part that is still among `parts` (the same object). Without
+        any parts the message gets the emptiest form that the dialect allows.
+        """
 
     def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
-        """What the provider would take of this message, seen alone (no pairing).
+        """Return what the provider would accept of the message, seen alone (no pairing).
 
-        A call may have a name of `known`, the tools beside the request, whatever that is.
+        Names of calls that are in `known`, the tools of the request, are accepted whatever they are.
         """
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
-        """A message of our own: role "user", "assistant" or "system" (user where system may not stand inside)."""
+        """Return a message of Foldline's own: role "user", "assistant", or "system" where the dialect allows it."""
 
     def answer(self, call: ToolCall, text: str) -> Message:
-        """A message with one result of ours for a call that has none."""
+        """Return a message with a result for a call that has none."""
 
     def stand_in(self, opened: Opaque, text: str) -> Message | None:
-        """A message with a result of ours for a call that the provider ran and whose result never came; None where
-        the call may stand without one."""
+        """Return a message with a result for a call that the provider ran and never answered.
+
+        None where such a call may stand without one.
+        """
 
     def merge(self, messages: Sequence[Message]) -> Message | None:
-        """One message out of several that carry results, where the dialect wants all results of a turn in one
-        message (Anthropic), results first; None where each result stands alone."""
+        """Merge messages with results into one, results first, where the dialect wants all results of a turn together.
+
+        None where each result stands alone.
+        """
 
     def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
-        """The messages with the results of a turn, and one of ours with what may not stand in them (None: nothing).
+        """Split the results of a turn from what may not stand in them, which goes into a message of its own or None.
 
-        Where results hold only text (Chat Completions) the images of all of them are shown to the model in a user
-        message behind them.
+        Where results hold only text (Chat Completions), the images of all of them follow in a message of the user.
         """
+
+
+# --- the row of a dialect -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyForm:
+    """The field names of a dialect's request, by the API references of Chat, Responses, Messages and Gemini.
+
+    `caps` are the names of the output cap, the one that takes precedence first; they are in the object `caps_in` if
+    that is named. With one of the fields `elsewhere` the server holds a part of the conversation, which is not known
+    here. With `references`, items may refer to what it holds. With `system_in_parts`, system text is an object with
+    parts. `spellings` maps a field to its other spelling.
+    """
+
+    dialect: str
+    messages: str
+    system: str | None
+    caps: tuple[str, ...]
+    caps_in: str = ""
+    elsewhere: tuple[str, ...] = ()
+    references: bool = False
+    system_in_parts: bool = False
+    spellings: Mapping[str, str] | None = None
+
+    def spelled(self, fields: Mapping[str, Json]) -> BodyForm:
+        """The form with the spellings that a request uses. O(spellings)."""
+        used = {usual: other for usual, other in (self.spellings or {}).items() if other in fields}
+        if not used:
+            return self
+        return replace(
+            self,
+            system=used.get(self.system or "", self.system),
+            caps_in=used.get(self.caps_in, self.caps_in),
+        )
+
+    def system_in(self, given: Json) -> Json:
+        """The system text of a request as a string or a list of blocks."""
+        if not (self.system_in_parts and isinstance(given, Mapping)):
+            return given
+        parts = given.get("parts")
+        return [parts] if isinstance(parts, Mapping) else parts
+
+    def system_json(self, system: Json, before: Json = None) -> Json:
+        """System text as a request holds it, with the other fields of the object that stood there `before`."""
+        if not self.system_in_parts or system is None:
+            return system
+        blocks = [{"text": system}] if isinstance(system, str) else system
+        # A part of Gemini has no `type`: its data field says what it is.
+        parts = [{name: value for name, value in block.items() if name != "type"} for block in blocks]
+        return {**(before if isinstance(before, Mapping) else {}), "parts": parts}
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The ending of a dialect's path, for replies or for a count of tokens; `streamed` if the path itself says so.
+
+    The stream of a `binary` path is one of frames, not of events, and passes unread.
+    """
+
+    ending: re.Pattern[str]
+    counting: bool = False
+    streamed: bool = False
+    binary: bool = False
+
+    @classmethod
+    def of(cls, ending: str, *, counting: bool = False, streamed: bool = False, binary: bool = False) -> Path:
+        """The path that ends in the pattern `ending`."""
+        return cls(re.compile(f"{ending}$"), counting, streamed, binary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWords:
+    """The vocabulary of a stream: the events that open it, end it or report an error, and the field with the usage.
+
+    `shape` is what an event holds: choices, named events, or candidates. `says` tells whether bytes of a stream may
+    say more than pieces of content do; all others are passed on unread. `shown` are the fields of a whole response
+    that hold content.
+    """
+
+    shape: Literal["choices", "message", "response", "candidates"]
+    says: Callable[[bytes], bool]
+    usage: str = "usage"
+    shown: tuple[str, ...] = ("choices", "output", "content")
+    openings: frozenset[str] = frozenset()
+    ends: frozenset[str] = frozenset()
+    errors: frozenset[str] = frozenset({"error", "response.error"})
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBodies:
+    """Errors in the words of a provider: clients recognise an overflow by its code or its wording.
+
+    `refused(status, message, code)` is any error, `overflow(tokens, limit, detail)` one for a prompt that is too long.
+    """
+
+    refused: Callable[[int, str, str | None], dict[str, Any]]
+    overflow: Callable[[int, int, str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class MediaBlocks:
+    """Writers of images and files from another dialect: an image from its source and detail, a document from its
+    source. They return None for what the dialect cannot carry."""
+
+    image: Callable[[Source, str], dict[str, Any] | None]
+    document: Callable[[Source], dict[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """One dialect as a row: everything that the rest of the package branches on.
+
+    Higher layers have a module of their own for each dialect and find it by `module`.
+    """
+
+    name: str
+    codec: Codec
+    rules: Mapping[str, Rule]
+    check: Callable[[Findings, Sequence[Wire]], None]
+    """Notes which rules the messages break."""
+    check_outside: Callable[[Findings, Json, Json, Sequence[Json]], None] | None = None
+    """Notes which rules the system text, the tools and the cache markers break."""
+    limits: Limits
+    media: MediaBlocks
+    body: BodyForm
+    paths: tuple[Path, ...]
+    stream: StreamWords
+    errors: ErrorBodies
+    tool: Callable[[str, str, Json], dict[str, Json]]
+    """Writes a tool from its name, its description and the schema of its arguments."""
+    key_header: tuple[str, str] = ("authorization", "Bearer ")
+    """The header with the API key, and the prefix of its value."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Headers of every request."""
+    version: str = "v1"
+    """The version in front of the paths; it is part of a base URL unless `version_in_base` is off."""
+    version_in_base: bool = True
+    card_window: tuple[str, ...] = ()
+    """The fields of a model's card that name its window."""
+    cache_rule: str = "openai"
+    """Prices the cache of a model that is not in the catalogue."""
+    maker: Literal["openai", "anthropic", "gemini"] = "openai"
+    free_text_calls: bool = True
+    """A call may have free text as its input."""
+    failed_results: bool = False
+    """A result can be marked as failed."""
+    results_inside: bool = False
+    """The results of a turn are in one message of the user."""
+    parts_only: bool = False
+    """Text is never a bare string."""
+    alternates: bool = False
+    """Some servers require alternating roles (`foldline.codecs.openai_chat.roles`)."""
+    cache_markers: bool = False
+    """Markers in the request ask for caching."""
+    sign_call: Callable[[ToolCall], ToolCall] | None = None
+    """Signs a call of another model, where a call needs a signature."""
+    signed: Callable[[Sequence[Wire]], list[Wire]] | None = None
+    """Completes missing signatures in a list of messages."""
+
+    @property
+    def module(self) -> str:
+        """The name of this dialect's modules in `foldline.providers` and `foldline.testing.forms`."""
+        return self.name.replace("-", "_")

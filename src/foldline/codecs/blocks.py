@@ -22,6 +22,7 @@ __all__ = [
     "Source",
     "block_fault",
     "carry",
+    "data_url",
     "field_in",
     "mend_content",
     "read_block",
@@ -59,6 +60,11 @@ class Source:
     file_id: str = ""
     name: str = ""
     text: str = ""
+
+
+def data_url(source: Source) -> str:
+    """Return the data of a source as a data URL, or else its URL."""
+    return f"data:{source.media_type or 'application/octet-stream'};base64,{source.data}" if source.data else source.url
 
 
 def _text(value: Json) -> str:

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from foldline.codecs.base import Codec
+from foldline.codecs.base import Codec, MediaBlocks
 from foldline.codecs.blocks import carry, source_of
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.encoding import EMPTY, json_text
-from foldline.codecs.gemini import signed_call
-from foldline.codecs.shapes import Shapes
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
 
 __all__ = ["Converted", "convert", "convert_all"]
@@ -41,19 +39,19 @@ def _text(part: Text, lost: list[str]) -> Text:
     return Text(part.text)
 
 
-def _image(part: Image, shapes: Shapes, lost: list[str]) -> Part:
-    raw = shapes.image(source_of(part.raw), part.detail)
+def _image(part: Image, blocks: MediaBlocks, lost: list[str]) -> Part:
+    raw = blocks.image(source_of(part.raw), part.detail)
     if raw is not None:
         return replace(part, raw=raw)
     lost.append("an image that only its own provider can reach")
     return Text("[image that could not be carried over]")
 
 
-def _document(part: Document, shapes: Shapes, lost: list[str]) -> Part:
+def _document(part: Document, blocks: MediaBlocks, lost: list[str]) -> Part:
     if part.text:
         return Text(part.text)
     source = source_of(part.raw)
-    raw = shapes.document(source)
+    raw = blocks.document(source)
     if raw is not None:
         return replace(part, raw=raw)
     lost.append("a file that the other dialect cannot carry")
@@ -64,7 +62,8 @@ def _call(part: ToolCall, target: Codec, lost: list[str]) -> ToolCall:
     if part.custom and not dialect_named(target.dialect).free_text_calls:
         lost.append("that the input of a call is free text, not JSON")
         return replace(part, custom=False, arguments=json_text({"input": part.arguments}), raw=None)
-    return signed_call(part) if dialect_named(target.dialect).signs_calls else replace(part, raw=None)
+    sign = dialect_named(target.dialect).sign_call
+    return sign(part) if sign is not None else replace(part, raw=None)
 
 
 def _result(part: ToolResult, target: Codec, lost: list[str]) -> ToolResult:
@@ -74,16 +73,16 @@ def _result(part: ToolResult, target: Codec, lost: list[str]) -> ToolResult:
 
 
 def _parts(parts: Iterable[Part], target: Codec, lost: list[str]) -> list[Part]:
-    shapes = dialect_named(target.dialect).shapes
+    blocks = dialect_named(target.dialect).media
     out: list[Part] = []
     for part in parts:
         match part:
             case Text():
                 out.append(_text(part, lost))
             case Image():
-                out.append(_image(part, shapes, lost))
+                out.append(_image(part, blocks, lost))
             case Document():
-                out.append(_document(part, shapes, lost))
+                out.append(_document(part, blocks, lost))
             case ToolCall():
                 out.append(_call(part, target, lost))
             case ToolResult():

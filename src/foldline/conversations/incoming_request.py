@@ -17,10 +17,10 @@ from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
 from foldline.codecs import codec
-from foldline.codecs.anthropic import THOUGHTS
+from foldline.codecs.anthropic.cache_markers import bare, in_order, marked, markers, out_of_order, unmarked, within
+from foldline.codecs.anthropic.codec import THOUGHTS
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.limits.cache_markers import bare, in_order, marked, markers, out_of_order, unmarked, within
-from foldline.codecs.limits.caps import MARKERS
+from foldline.codecs.limits import MARKERS
 from foldline.conversations.request_body import RequestBody, read_body, to_json
 from foldline.engine.context import SummarizeWith
 from foldline.messages import Json, Wire

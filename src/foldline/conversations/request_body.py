@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
-from foldline.codecs.dialect import ROWS, BodyForm
-from foldline.codecs.gemini_parts import field_in, key_of
+from foldline.codecs.base import BodyForm
+from foldline.codecs.dialect import ROWS
+from foldline.codecs.gemini.parts import field_in, key_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Wire
 from foldline.view.system_and_tools import System, Tools

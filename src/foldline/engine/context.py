@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine.engine import Engine, Steps

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from foldline.catalog.models import CACHE_RULES, CacheRule
 from foldline.codecs.base import Codec
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.events import FoldFailed, FoldFinished, FoldStarted, SilentTruncation, UsageDoubted
 from foldline.engine.folding import INLINE_BYTES, Folding, Reading

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foldline.codecs import codec as codec_for
-from foldline.codecs.base import Violation
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.dialect import violations
+from foldline.codecs.limits import Caps
 from foldline.codecs.provider_state import compacts
-from foldline.codecs.rules.validity import violations
+from foldline.codecs.rulebook import Violation
 from foldline.engine.context import Context, SummarizeWith, check_arguments
 from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput

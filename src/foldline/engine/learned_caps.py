@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps
 from foldline.engine.engine import Engine
 from foldline.view.budget import caps_for
 

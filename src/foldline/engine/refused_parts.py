@@ -18,7 +18,7 @@ from typing import Final
 
 from foldline.codecs.blocks import source_of
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.roles import roles_out_of_turn
+from foldline.codecs.openai_chat.roles import roles_out_of_turn
 from foldline.engine.engine import Engine
 from foldline.failures import PartKind, RefusedPart
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from foldline.codecs.base import Codec
-from foldline.codecs.rules.validity import violations
+from foldline.codecs.dialect import violations
 from foldline.engine.engine import Engine
 from foldline.engine.events import FoldFailed
 from foldline.errors import FoldRefused, InvalidInput

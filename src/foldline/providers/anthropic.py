@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from foldline.catalog.models import lookup
-from foldline.codecs.anthropic import is_blank
+from foldline.codecs.anthropic.codec import is_blank
 from foldline.codecs.encoding import object_of
 from foldline.engine.context import Request
 from foldline.messages import Json, snapshot

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from foldline.codecs import dialect_named
-from foldline.codecs.gemini_parts import field_in, is_signed, key_of
+from foldline.codecs.gemini.parts import field_in, is_signed, key_of
 from foldline.engine.context import Request
 from foldline.messages import Json
 from foldline.providers.assembly import AssembledReply, finish_reason_of, object_in, reported

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from foldline.codecs.encoding import json_text
-from foldline.codecs.openai_chat import says_nothing
+from foldline.codecs.openai_chat.codec import says_nothing
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
 from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from foldline.codecs.encoding import call_id_of
-from foldline.codecs.openai_responses import CALL_FIELDS
+from foldline.codecs.openai_responses.codec import CALL_FIELDS
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
 from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported

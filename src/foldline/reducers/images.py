@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
 
-from foldline.codecs.limits.caps import BESIDE_LARGER, NOTHING, Amounts, Caps
-from foldline.codecs.limits.media import amounts_of
+from foldline.codecs.limits import BESIDE_LARGER, NOTHING, Amounts, Caps
+from foldline.codecs.media import amounts_of
 from foldline.messages import Document, Image, Part, Text, ToolResult
 from foldline.reducers.base import form_fold
 from foldline.view.budget import Need

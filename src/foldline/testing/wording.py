@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from foldline.codecs.base import Violation
 from foldline.codecs.dialect import dialect_named
+from foldline.codecs.rulebook import Violation
 from foldline.testing.values import FakeReply, Refusal
 
 __all__ = [

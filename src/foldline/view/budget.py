@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from foldline.catalog.models import CACHE_RULES, CacheRule, Model, lookup
 from foldline.codecs.dialect import caps_of, dialect_named
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps
 from foldline.errors import InvalidInput
 from foldline.view.transcript import Limited, Seq
 from foldline.view.view import View

@@ -17,7 +17,7 @@ from typing import Final
 
 from foldline.codecs.base import Codec
 from foldline.codecs.encoding import NO_IDS, json_text
-from foldline.codecs.gemini_parts import POSITIONAL
+from foldline.codecs.gemini.parts import POSITIONAL
 from foldline.messages import Document, Image, Message, Opaque, Part, Text, ToolCall, ToolResult
 from foldline.view.transcript import Seq
 

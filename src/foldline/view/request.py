@@ -3,7 +3,7 @@
 Markers are the client's and say nothing to the model. Where a request has more than its provider takes, those of the
 newest messages are kept. The others are removed in batches: removing one at each request would change the prefix, and
 so lose the cache, every time. Tools and system text lose theirs only where these alone have too many
-(`foldline.codecs.limits.cache_markers.within`).
+(`foldline.codecs.anthropic.cache_markers.within`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from foldline.codecs.anthropic.cache_markers import in_order, marked, markers, out_of_order, shortened, unmarked, within
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.limits.cache_markers import in_order, marked, markers, out_of_order, shortened, unmarked, within
-from foldline.codecs.limits.caps import MARKERS
-from foldline.codecs.roles import in_turn
+from foldline.codecs.limits import MARKERS
+from foldline.codecs.openai_chat.roles import in_turn
 from foldline.messages import Wire
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair, Unfold, Usage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
-from foldline.codecs.limits.caps import NOTHING, Amounts
+from foldline.codecs.limits import NOTHING, Amounts
 from foldline.messages import Message, Wire
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair, Seq

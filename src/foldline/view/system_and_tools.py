@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from foldline.codecs.limits.labels import tool_names
+from foldline.codecs.limits import tool_names
 from foldline.messages import Message, Text, Wire
 from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
 from foldline.view.transcript import Seq

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from foldline.codecs.limits.caps import NOTHING, ONE_MESSAGE, Amounts
-from foldline.codecs.limits.media import amounts_of
+from foldline.codecs.limits import NOTHING, ONE_MESSAGE, Amounts
+from foldline.codecs.media import amounts_of
 from foldline.messages import Message, Reasoning
 from foldline.view.open_calls import RememberedCall
 from foldline.view.pairing import pair_ids

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from foldline.codecs.base import Codec
-from foldline.codecs.limits.caps import Amounts
+from foldline.codecs.limits import Amounts
 from foldline.codecs.provider_state import compacts, refers
 from foldline.errors import FoldRefused
 from foldline.messages import Message, Opaque, Text, ToolResult, Wire

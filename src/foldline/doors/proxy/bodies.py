@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from foldline.codecs import dialect_named
-from foldline.codecs.limits.caps import MARKERS
+from foldline.codecs.limits import MARKERS
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.doors.proxy.request_head import ENCODING, Headers, encoding, is_streamed_at, media_type, model_at

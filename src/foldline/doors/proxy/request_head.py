@@ -10,7 +10,8 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
-from foldline.codecs.dialect import ROWS, Path
+from foldline.codecs.base import Path
+from foldline.codecs.dialect import ROWS
 from foldline.conversations.request_body import RequestBody
 from foldline.messages import Json
 

@@ -1,18 +1,25 @@
-"""What the rules of all dialects have in common: reading roles and content out of JSON that may be anything."""
+"""The rules of the dialects: what a rule is, and what the checks of all dialects share.
+
+The table of a dialect (`foldline.codecs.<dialect>.rules`) has the strictest widely used server of that dialect: where
+OpenAI accepts what vLLM, Mistral or Moonshot refuse, their rule is in it. Only what providers document or answer with
+an error is a rule. Checks read JSON that may be anything: they note junk and never raise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from foldline.codecs.blocks import field_in, mend_content, read_block, read_content
-from foldline.codecs.limits.caps import Amounts, Caps
-from foldline.codecs.limits.labels import tool_names
-from foldline.codecs.limits.media import amounts_of, mend_media
-from foldline.codecs.rules.rulebook import Findings
+from foldline.codecs.limits import Amounts, Caps, Limits, tool_names
+from foldline.codecs.media import amounts_of, mend_media
 from foldline.messages import Json, Part, ToolResult
 
 __all__ = [
+    "Findings",
+    "Rule",
+    "Violation",
     "check_amounts",
     "check_call_id",
     "check_call_name",
@@ -22,7 +29,68 @@ __all__ = [
     "is_blank",
     "named",
     "read_role",
+    "table_of",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: its id, the sentence that must hold, the document it comes from.
+
+    `alone` is true if a message keeps or breaks the rule by itself, whatever surrounds it.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One reason for which a provider would refuse the request; `index` is the message, None for the whole."""
+
+    index: int | None
+    rule: str
+    detail: str
+    source: str
+
+    def __str__(self) -> str:
+        where = "request" if self.index is None else f"message {self.index}"
+        return f"{where}: {self.detail} [{self.rule}; {self.source}]"
+
+
+@dataclass(slots=True)
+class Findings:
+    """Collects the violations of one request by the rules and limits of its dialect."""
+
+    rules: Mapping[str, Rule]
+    limits: Limits
+    found: list[Violation] = field(default_factory=list)
+
+    def add(self, index: int | None, rule: str, detail: str = "") -> None:
+        """Note that message `index` breaks `rule`. Without a detail, the violation gets the sentence of the rule."""
+        broken = self.rules[rule]
+        self.found.append(Violation(index, rule, detail or broken.sentence, broken.source))
+
+
+_JSON = "RFC 8259, section 8.1: JSON between systems is UTF-8"
+
+
+def table_of(source: str, *own: Rule) -> dict[str, Rule]:
+    """Return the rules of a dialect by id: those of all dialects, which cite `source`, and its own."""
+    shared = (
+        Rule("empty-request", "A request has at least one message.", source),
+        Rule("object", "A message is a JSON object with a role or a type.", source, alone=True),
+        Rule("encoding", "A request travels as UTF-8 JSON: no lone surrogates, no NaN.", _JSON, alone=True),
+        Rule("role", "A role is one of those that the API names.", source, alone=True),
+        Rule("content", "Content is text or a list of blocks, each an object with a type.", source, alone=True),
+        Rule("call-shape", "A call has an id and names a tool; a result names its call.", source, alone=True),
+    )
+    return {rule.id: rule for rule in (*shared, *own)}
+
+
+# --- checks of all dialects -----------------------------------------------------------------------------------------
 
 _SHOWN_CHARS: Final = 48
 """Of a name or an id that is too long, in a finding."""

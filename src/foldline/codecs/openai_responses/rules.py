@@ -3,16 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from foldline.codecs.encoding import is_json
-from foldline.codecs.limits.labels import good_item_id
-from foldline.codecs.openai_responses import CALL_FIELDS, NAMED_CALLS, ROLES, is_from_user, pair_ids
-from foldline.codecs.outputs import OUTPUT, is_output
-from foldline.codecs.rules.rulebook import Findings
-from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, read_role
+from foldline.codecs.limits import good_item_id
+from foldline.codecs.openai_responses.codec import CALL_FIELDS, NAMED_CALLS, ROLES, is_from_user, pair_ids
+from foldline.codecs.openai_responses.outputs import OUTPUT, is_output
+from foldline.codecs.rulebook import (
+    Findings,
+    Rule,
+    check_call_id,
+    check_call_name,
+    check_content,
+    check_media,
+    read_role,
+    table_of,
+)
 from foldline.messages import Json, Wire
 
-__all__ = ["check_responses"]
+__all__ = ["RULES", "check_responses"]
+
+_RESPONSES = "OpenAI API reference, Responses: input"
+_RESPONSES_CALLS = "OpenAI docs, Function calling: every call is answered by an output with its call_id"
+_REASONING = "OpenAI docs, Reasoning models: keep reasoning items with the items they led to"
+_NAME_PATTERN = 'OpenAI API, error "string does not match pattern" for function.name, '
+_CALL_ID = 'OpenAI API, error "string too long. Expected a string with maximum length 64" for '
+_IMAGES = "OpenAI docs, Images and vision: PNG, JPEG, WEBP and GIF, 20 MB each"
+_MANY_IMAGES = "OpenAI docs, Images and vision: 500 images in a request"
+
+RULES: Final = table_of(
+    _RESPONSES,
+    Rule("result-without-call", "An output stands after its call.", _RESPONSES_CALLS),
+    Rule("second-result", "A call has one output, an approval one answer.", _RESPONSES_CALLS),
+    Rule(
+        "approval-without-request",
+        "An approval stands after the request that it answers.",
+        "OpenAI docs, MCP and connectors: Approvals",
+    ),
+    Rule(
+        "caller",
+        "A call out of a program, and its output, stand after the program.",
+        "OpenAI docs, Programmatic tool calling: keep the program with its calls",
+    ),
+    Rule("call-without-result", "A call that the client answers has an output.", _RESPONSES_CALLS),
+    Rule("result-content", "An output item has an output; an empty text will do.", _RESPONSES, alone=True),
+    Rule("call-ids", "A call id stands for one call.", f"{_RESPONSES}: call_id, the unique id of the call"),
+    Rule("item-ids", "An item id stands once.", 'OpenAI API, error "Duplicate item found with id"'),
+    Rule("arguments", "Call arguments are JSON text.", f"{_RESPONSES}: function_call, arguments", alone=True),
+    Rule("reasoning-alone", "Reasoning is followed by what it led to.", _REASONING),
+    Rule(
+        "call-name",
+        "The name of a tool has 1 to 128 letters, digits, _ and -.",
+        f"{_NAME_PATTERN}at most 128 characters",
+        alone=True,
+    ),
+    Rule("tool-name", "The name of a tool has 1 to 128 letters, digits, _ and -.", f"{_RESPONSES}: tools, name"),
+    Rule("call-id-length", "The id of a call has at most 64 characters.", f"{_CALL_ID}input.call_id", alone=True),
+    Rule(
+        "item-id-form",
+        "The id of an item begins with the mark of its type: msg, fc, ct, rs; at most 64 letters, digits, _ and -.",
+        'OpenAI API, errors "Expected an ID that begins with" and "Expected an ID that contains letters, numbers ..."',
+        alone=True,
+    ),
+    Rule("image", "An image is one that can be read.", _IMAGES, alone=True),
+    Rule("amount", "A request holds no more images than are taken.", _MANY_IMAGES),
+)
+"""The rules of the dialect by id."""
 
 
 def _kind(item: Json) -> str | None:

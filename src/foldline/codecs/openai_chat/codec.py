@@ -25,14 +25,14 @@ from foldline.codecs.blocks import (
     settle_block,
     settle_content,
 )
-from foldline.codecs.chat_mending import LIMITS, OTHER_FIELDS, ROLES, mended_wire, says_nothing
 from foldline.codecs.encoding import (
     EMPTY,
     call_id_of,
     clean,
     json_text,
 )
-from foldline.codecs.limits.media import mend_media, only_text
+from foldline.codecs.media import mend_media, only_text
+from foldline.codecs.openai_chat.repair import LIMITS, OTHER_FIELDS, ROLES, mended_wire, says_nothing
 from foldline.errors import InvalidInput
 from foldline.messages import (
     Document,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from foldline.codecs.blocks import source_of
-from foldline.codecs.outputs import empty_output, is_output, read_output, settle_output
+from foldline.codecs.openai_responses.outputs import empty_output, is_output, read_output, settle_output
 from foldline.messages import Image, Text
 from foldline.tokens import image_size
 

@@ -4,16 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from foldline.codecs.anthropic import CALL_ID, THOUGHTS, is_empty, is_server_result, is_use
-from foldline.codecs.limits.cache_markers import markers, out_of_order
-from foldline.codecs.limits.caps import MARKERS
-from foldline.codecs.rules.rulebook import Findings
-from foldline.codecs.rules.shared import check_call_name, check_content, check_media, is_blank, named, read_role
+from foldline.codecs.anthropic.cache_markers import markers, out_of_order
+from foldline.codecs.anthropic.codec import CALL_ID, THOUGHTS, is_empty, is_server_result, is_use
+from foldline.codecs.limits import MARKERS
+from foldline.codecs.rulebook import (
+    Findings,
+    Rule,
+    check_call_name,
+    check_content,
+    check_media,
+    is_blank,
+    named,
+    read_role,
+    table_of,
+)
 from foldline.messages import Json
 
-__all__ = ["check_messages", "check_outside"]
+__all__ = ["RULES", "check_messages", "check_outside"]
+
+_MESSAGES = "Anthropic API reference, Messages"
+_TOOL_USE = "Anthropic docs, Implement tool use"
+_THINKING = "Anthropic docs, Extended thinking"
+_STOPS = "Anthropic docs, Handling stop reasons"
+_NON_EMPTY = 'Anthropic API, error "text content blocks must be non-empty"'
+_ID_PATTERN = 'Anthropic API, error "String should match pattern" for tool_use.id'
+_EMPTY_ERROR = 'Anthropic API, error "content cannot be empty if `is_error` is true"'
+_ONLY_IN = 'Anthropic API, errors "blocks can only be in `assistant` messages" and "... in `user` messages"'
+_VISION = 'Anthropic docs, "Vision"'
+_CACHING = 'Anthropic docs, "Prompt caching"'
+
+RULES: Final = table_of(
+    _MESSAGES,
+    Rule("user-first", "The first message is from the user.", _MESSAGES),
+    Rule("empty-content", "Only a last assistant message may be empty.", f"{_MESSAGES}: non-empty content"),
+    Rule("blank-text", "A text block has visible text.", _NON_EMPTY, alone=True),
+    Rule("result-without-call", "A result answers a call of the message before.", _TOOL_USE),
+    Rule("call-without-result", "All calls are answered in the next user message.", _TOOL_USE),
+    Rule("second-result", "A call has one result.", _TOOL_USE),
+    Rule(
+        "server-use-without-result",
+        "A tool that the provider runs has its result before the turn ends.",
+        f"{_STOPS}: a result that is missing when the user's words follow",
+    ),
+    Rule(
+        "server-result-without-use",
+        "The result of a tool that the provider runs stands after its use.",
+        "Anthropic docs, Server tools: the result follows the server_tool_use block",
+    ),
+    Rule(
+        "caller",
+        "A call out of code that the provider runs stands after that code.",
+        "Anthropic docs, Programmatic tool calling: caller",
+    ),
+    Rule("results-first", "Results stand before the other blocks.", _TOOL_USE, alone=True),
+    Rule("empty-error", "A failed result says something.", _EMPTY_ERROR, alone=True),
+    Rule("block-place", "Calls and thinking are the assistant's, results are the user's.", _ONLY_IN, alone=True),
+    Rule("call-ids", "A call id stands once in a request.", 'Anthropic API, error "`tool_use` ids must be unique"'),
+    Rule("id-pattern", "A call id holds only letters, digits, _ and -.", _ID_PATTERN, alone=True),
+    Rule("input-object", "The input of a call is an object.", f"{_MESSAGES}: tool_use, input", alone=True),
+    Rule("signature", "A thinking block has its signature.", _THINKING, alone=True),
+    Rule(
+        "call-name",
+        "The name of a tool in a call has 1 to 200 letters, digits, _ and -.",
+        'Anthropic API, error "String should have at most 200 characters" for tool_use.name',
+        alone=True,
+    ),
+    Rule("tool-name", "The name of a tool has 1 to 128 letters, digits, _ and -.", _TOOL_USE),
+    Rule(
+        "failed-media",
+        "A failed result holds only text.",
+        'Anthropic API, error "all content must be type `text` if `is_error` is true"',
+        alone=True,
+    ),
+    Rule(
+        "image",
+        "An image is a PNG, JPEG, GIF or WebP file, labelled so, of at most 5 MB and 8,000 pixels; a file is a PDF.",
+        f'{_VISION}; "PDF support"',
+        alone=True,
+    ),
+    Rule(
+        "amount",
+        "A request holds at most 100 images and PDF pages (600 for models with a larger window) and 100,000 messages.",
+        f'{_VISION}; "PDF support"; {_MESSAGES}: messages',
+    ),
+    Rule("cache-thinking", "Thinking has no cache marker.", _CACHING, alone=True),
+    Rule("cache-count", "A request has at most 4 cache markers.", _CACHING),
+    Rule("cache-order", "Markers for an hour stand before those for five minutes: tools, system, messages.", _CACHING),
+    Rule("system-text", "A system text block has visible text.", _NON_EMPTY),
+    Rule("tool-names", "Tools have different names.", 'Anthropic API, error "Tool names must be unique"'),
+)
+"""The rules of the dialect by id."""
 
 
 def check_outside(found: Findings, system: Json, tools: Json, wires: Sequence[Json]) -> None:

@@ -1,4 +1,4 @@
-"""Names and ids: what stands for one that a provider refuses follows from it alone, and is taken."""
+"""Limits besides tokens. The substitute of a refused name or id follows from it alone, and is accepted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import dear
 
-from foldline.codecs.dialect import dialect_named
-from foldline.codecs.limits.labels import (
+from foldline.codecs.dialect import caps_of, dialect_named
+from foldline.codecs.limits import (
+    BESIDE_LARGER,
+    Amounts,
+    Caps,
     bounded_id,
     good_author,
     good_item_id,
@@ -19,6 +22,7 @@ from foldline.codecs.limits.labels import (
 )
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
+from foldline.view.budget import caps_for
 
 names = st.one_of(st.text(min_size=1, max_size=300), st.from_regex(r"[a-zA-Z0-9_.: \"-]{1,300}", fullmatch=True))
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -140,3 +144,36 @@ def test_an_item_with_the_id_of_another_type_is_sent_without() -> None:
 def test_names_are_found_in_the_tools_of_every_dialect() -> None:
     tools = [{"name": "a"}, {"function": {"name": "b"}}, {"type": "custom", "custom": {"name": "c"}}, {"type": "d"}, 7]
     assert list(tool_names(tools)) == ["a", "b", "c"]
+
+
+def test_images_and_pages_count_together_where_the_provider_adds_them_up() -> None:
+    caps = caps_of("anthropic")
+    assert list(caps.over(Amounts(images=60, pages=40))) == []
+    assert list(caps.over(Amounts(images=60, pages=41))) == [("images and PDF pages", 101, 100)]
+    assert list(caps_of("openai-chat").over(Amounts(images=501, pages=900))) == [("images", 501, 500)]
+
+
+def test_many_images_may_not_be_large() -> None:
+    caps = caps_of("anthropic")
+    assert list(caps.over(Amounts(images=20, large_images=20))) == []
+    assert list(caps.over(Amounts(images=21, large_images=1))) == [(BESIDE_LARGER, 21, 20)]
+    assert list(caps.over(Amounts(images=21))) == []
+
+
+def test_a_larger_window_takes_more_media() -> None:
+    assert caps_of("anthropic", 1_000_000).max_media == 600
+    assert caps_of("anthropic", 200_000).max_media == 100
+    assert caps_for(None, "anthropic").max_media == 100
+    assert caps_for("claude-3-5-sonnet-20241022", "anthropic").max_media == 100
+
+
+def test_what_a_provider_says_takes_the_place_of_what_was_known() -> None:
+    caps = caps_of("anthropic").learned(max_images=50, max_pages=None)
+    assert (caps.max_images, caps.max_media, caps.max_pages) == (50, 50, None)
+    assert caps_of("openai-chat").learned(max_images=50) == Caps(max_images=50)
+    with pytest.raises(TypeError, match="max_dogs"):
+        caps.learned(max_dogs=1)
+
+
+def test_where_to_land_is_a_part_of_each_limit_and_at_least_one() -> None:
+    assert Caps(max_images=100, max_messages=1).share(0.75) == Caps(max_images=75, max_messages=1)

@@ -10,8 +10,8 @@ import pytest
 
 from foldline.codecs import codec
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.limits.caps import Amounts
-from foldline.codecs.limits.media import amounts_of, mend_media, pages_of
+from foldline.codecs.limits import Amounts
+from foldline.codecs.media import amounts_of, mend_media, pages_of
 from foldline.engine.context import Context
 from foldline.engine.fit import check, fit
 

@@ -26,11 +26,9 @@ from foldline.codecs.encoding import (
     named_id,
     object_of,
 )
-from foldline.codecs.limits.by_dialect import Limits
-from foldline.codecs.limits.caps import Caps
-from foldline.codecs.limits.labels import good_item_id
-from foldline.codecs.limits.media import mend_media
-from foldline.codecs.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
+from foldline.codecs.limits import Caps, Limits, good_item_id
+from foldline.codecs.media import mend_media
+from foldline.codecs.openai_responses.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from foldline.codecs.gemini_parts import (
+from foldline.codecs.gemini.parts import (
     DATA,
     body_in,
     calls_in,
@@ -16,11 +16,78 @@ from foldline.codecs.gemini_parts import (
     responses_in,
     unsigned_steps,
 )
-from foldline.codecs.rules.rulebook import Findings
-from foldline.codecs.rules.shared import check_call_name, named
+from foldline.codecs.rulebook import Findings, Rule, check_call_name, named, table_of
 from foldline.messages import Json, Wire
 
-__all__ = ["check_gemini"]
+__all__ = ["RULES", "check_gemini"]
+
+_GEMINI = "Gemini API reference, Generating content"
+_GEMINI_CALLS = "Gemini API docs, Function calling"
+_RESPONSE_PARTS = (
+    'Gemini API, error "Please ensure that the number of function response parts is equal to the number of function '
+    'call parts of the function call turn"'
+)
+
+RULES: Final = table_of(
+    _GEMINI,
+    Rule(
+        "user-first",
+        "The first content is from the user.",
+        "Google Generative AI SDK, error \"First content should be with role 'user'\"",
+    ),
+    Rule("empty-content", "A content has a part.", f"{_GEMINI}: Content, parts", alone=True),
+    Rule(
+        "empty-part",
+        "A part holds data; a text without words stands only beside a signature.",
+        'Gemini API, errors "required oneof field \'data\' must have one initialized field" and "Unable to submit '
+        'request because it must have a text parameter"',
+        alone=True,
+    ),
+    Rule("result-without-call", "A function response answers a call of the turn before.", _RESPONSE_PARTS),
+    Rule("call-without-result", "All calls of a turn are answered in the next content of the user.", _RESPONSE_PARTS),
+    Rule(
+        "call-place",
+        "A turn with calls follows the user, or function responses.",
+        'Gemini API, error "Please ensure that function call turn comes immediately after a user turn or after a '
+        'function response turn"',
+    ),
+    Rule(
+        "part-place",
+        "Calls and thoughts are the model's, function responses are the user's.",
+        f"{_GEMINI_CALLS}: the model calls, the user answers",
+        alone=True,
+    ),
+    Rule("call-ids", "The calls of a turn have different ids.", f"{_GEMINI}: FunctionCall, id"),
+    Rule("args-object", "The arguments of a call are an object.", f"{_GEMINI}: FunctionCall, args", alone=True),
+    Rule(
+        "response-object",
+        "The response of a function is an object.",
+        f"{_GEMINI}: FunctionResponse, response",
+        alone=True,
+    ),
+    Rule(
+        "signature",
+        "Where calls of the current turn are signed, the first call of each of its steps is.",
+        'Gemini API docs, Thought signatures; error "Function call is missing a thought_signature"',
+    ),
+    Rule(
+        "call-name",
+        "The name of a function has 1 to 128 letters, digits, _, :, . and -, and begins with a letter or _.",
+        f"{_GEMINI}: FunctionDeclaration, name",
+        alone=True,
+    ),
+    Rule(
+        "tool-name",
+        "The name of a function has 1 to 128 letters, digits, _, :, . and -, and begins with a letter or _.",
+        f"{_GEMINI}: FunctionDeclaration, name",
+    ),
+    Rule(
+        "amount",
+        "A request holds at most 3,600 images and 1,000 PDF pages.",
+        "Gemini API docs, Image understanding; Document understanding",
+    ),
+)
+"""The rules of the dialect by id."""
 
 _ROLES = ("user", "model")
 

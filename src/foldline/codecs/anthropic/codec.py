@@ -28,9 +28,8 @@ from foldline.codecs.blocks import (
     settle_content,
 )
 from foldline.codecs.encoding import EMPTY, call_id_of, clean, json_text, mend_encoding, named_id, object_of
-from foldline.codecs.limits.by_dialect import Limits
-from foldline.codecs.limits.caps import Caps
-from foldline.codecs.limits.media import mend_media
+from foldline.codecs.limits import Caps, Limits
+from foldline.codecs.media import mend_media
 from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Role, Text, ToolCall, ToolResult, Wire
 

@@ -14,10 +14,8 @@ from foldline.codecs.encoding import (
     mend_encoding,
     named_id,
 )
-from foldline.codecs.limits.by_dialect import Limits
-from foldline.codecs.limits.caps import Caps
-from foldline.codecs.limits.labels import good_author
-from foldline.codecs.limits.media import mend_media, only_text
+from foldline.codecs.limits import Caps, Limits, good_author
+from foldline.codecs.media import mend_media, only_text
 from foldline.messages import Json, Role, Wire
 
 __all__ = ["LIMITS", "OTHER_FIELDS", "ROLES", "mended_wire", "says_nothing"]

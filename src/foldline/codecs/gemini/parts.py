@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from foldline.codecs.blocks import field_in, same_items
 from foldline.codecs.encoding import EMPTY, call_id_of, json_text, mend_encoding, object_of
-from foldline.codecs.limits.by_dialect import Limits
-from foldline.codecs.limits.caps import Caps
+from foldline.codecs.limits import Caps, Limits
 from foldline.messages import Json, Role, Wire
 
 __all__ = [

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from foldline.codecs.blocks import source_of
-from foldline.codecs.limits.by_dialect import Limits
-from foldline.codecs.limits.caps import MANY_SIDE_PX, ONE_MESSAGE, Amounts
+from foldline.codecs.limits import MANY_SIDE_PX, ONE_MESSAGE, Amounts, Limits
 from foldline.messages import Document, Image, Json, Part, ToolResult
 from foldline.tokens import image_size_of_base64, pdf_pages_of_base64
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from foldline.codecs.base import Sanitized
 from foldline.codecs.blocks import carry, field_in, read_block, same_items
 from foldline.codecs.encoding import EMPTY, call_id_of, clean, json_text, object_of
-from foldline.codecs.gemini_parts import (
+from foldline.codecs.gemini.parts import (
     DATA,
     NO_VALIDATION,
     POSITIONAL,

@@ -3,16 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from foldline.codecs.encoding import ABSENT, is_json
-from foldline.codecs.limits.labels import good_author
-from foldline.codecs.limits.media import only_text
-from foldline.codecs.openai_chat import ROLES, says_nothing
-from foldline.codecs.rules.rulebook import Findings
-from foldline.codecs.rules.shared import check_call_id, check_call_name, check_content, check_media, named, read_role
+from foldline.codecs.limits import good_author
+from foldline.codecs.media import only_text
+from foldline.codecs.openai_chat.codec import ROLES, says_nothing
+from foldline.codecs.rulebook import (
+    Findings,
+    Rule,
+    check_call_id,
+    check_call_name,
+    check_content,
+    check_media,
+    named,
+    read_role,
+    table_of,
+)
 from foldline.messages import Json, Wire
 
-__all__ = ["check_chat"]
+__all__ = ["RULES", "check_chat"]
+
+_CHAT = "OpenAI API reference, Chat Completions"
+_CHAT_CALLS = "OpenAI docs, Function calling: every call is answered by a tool message with its tool_call_id"
+_NAME_PATTERN = 'OpenAI API, error "string does not match pattern" for function.name, '
+_CALL_ID = 'OpenAI API, error "string too long. Expected a string with maximum length 64" for '
+_IMAGES = "OpenAI docs, Images and vision: PNG, JPEG, WEBP and GIF, 20 MB each"
+_MANY_IMAGES = "OpenAI docs, Images and vision: 500 images in a request"
+
+RULES: Final = table_of(
+    _CHAT,
+    Rule("result-without-call", "A tool message answers a call of the assistant message before it.", _CHAT_CALLS),
+    Rule("call-without-result", "A call is answered before any other message.", _CHAT_CALLS),
+    Rule("result-content", "A tool message has content; an empty text will do.", f"{_CHAT}: tool message", alone=True),
+    Rule(
+        "empty-calls", "tool_calls, where it stands, is a list with a call in it.", f"{_CHAT}: tool_calls", alone=True
+    ),
+    Rule("call-ids", "The calls of a message have different ids.", _CHAT_CALLS),
+    Rule(
+        "arguments",
+        "Call arguments are JSON text.",
+        "vLLM documentation, Tool calling: chat templates parse the arguments of earlier calls",
+        alone=True,
+    ),
+    Rule(
+        "says-nothing",
+        "An assistant message has text or calls.",
+        "Mistral AI API, chat completions: an assistant message has either content or tool_calls",
+        alone=True,
+    ),
+    Rule(
+        "call-name",
+        "The name of a tool has 1 to 64 letters, digits, _ and -.",
+        f"{_NAME_PATTERN}at most 64 characters",
+        alone=True,
+    ),
+    Rule("tool-name", "The name of a tool has 1 to 64 letters, digits, _ and -.", f"{_CHAT}: tools, function.name"),
+    Rule("call-id-length", "The id of a call has at most 64 characters.", f"{_CALL_ID}tool_calls.id", alone=True),
+    Rule(
+        "author",
+        "The name of who speaks has at most 64 characters, no blanks, no <, |, \\, / and >.",
+        'OpenAI API, error "string does not match pattern" for messages.name',
+        alone=True,
+    ),
+    Rule("image", "An image is one that can be read.", _IMAGES, alone=True),
+    Rule(
+        "image-place",
+        "Images and files stand in messages of the user.",
+        "OpenAI API, error \"Image URLs are only allowed for messages with role 'user'\"",
+        alone=True,
+    ),
+    Rule("result-text", "A tool message holds only text.", f"{_CHAT}: tool message, content"),
+    Rule("amount", "A request holds no more images than are taken.", _MANY_IMAGES),
+    Rule(
+        "alternation",
+        "One system message first, then the user and the assistant in turn.",
+        'chat templates of Mistral, Gemma and Qwen, error "conversation roles must alternate"',
+    ),
+)
+"""The rules of the dialect by id."""
 
 
 def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
