@@ -8,7 +8,7 @@ import pytest
 from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body
 from tests.testing.broken import BROKEN, CASES
 
-from foldline.codecs.rulebook import RULES
+from foldline.codecs.dialect import ROWS
 from foldline.failures import classify
 from foldline.testing import FakeProvider, count_body, session
 
@@ -50,7 +50,7 @@ def test_a_request_that_breaks_a_rule_is_refused(dialect: str, rule: str, given:
 
 @every_dialect
 def test_every_rule_is_one_that_the_fake_refuses_by(dialect: str) -> None:
-    assert set(BROKEN[dialect]) == set(RULES[dialect]) - {"alternation"}, "most servers take roles in any order"
+    assert set(BROKEN[dialect]) == set(ROWS[dialect].rules) - {"alternation"}, "most servers take roles in any order"
 
 
 def test_a_server_whose_template_wants_alternation_refuses_two_in_a_row() -> None:
