@@ -23,8 +23,7 @@ from typing import Any
 
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.settings.model import AgentSettings, ModelSettings, ToolSettings
-from foldline.agent.settings.policies import PolicySettings
+from foldline.agent.settings.model import AgentSettings, ModelSettings, PolicySettings, ToolSettings
 from foldline.agent.tools.base import CallScope, PermissionRequest, Tool, ToolOutcome
 from foldline.agent.tools.files.find import SearchFiles
 from foldline.agent.tools.files.read_file import ReadFile

@@ -13,9 +13,8 @@ import click
 import pytest
 
 from foldline import POLICIES, Context, FoldlineError, Policy, Reducer
-from foldline.agent.settings.layers import check_document, cross_field_faults, merge
-from foldline.agent.settings.model import settings_schema
-from foldline.agent.settings.yaml_lines import read_yaml
+from foldline.agent.settings.document import check_document, read_yaml
+from foldline.agent.settings.layers import cross_field_faults, merge, settings_schema
 from foldline.cli.main import cli
 from foldline.engine.policy import RUNGS
 from foldline.messages import Json

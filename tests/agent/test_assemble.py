@@ -17,8 +17,7 @@ import pytest
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Notice, ToolFinished
 from foldline.agent.loop import Agent
-from foldline.agent.settings.model import AgentSettings, ModelSettings, SubagentSettings, ToolSettings
-from foldline.agent.settings.policies import PolicySettings
+from foldline.agent.settings.model import AgentSettings, ModelSettings, PolicySettings, SubagentSettings, ToolSettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.drivers import Continues

@@ -12,8 +12,9 @@ import pytest
 from tests.agent.tools.mcp import mcp_plain
 from tests.hosting.acting import nobody
 
+from foldline.agent.settings.connections import McpSettings
 from foldline.agent.settings.file import find_files
-from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
+from foldline.agent.settings.model import AgentSettings, ModelSettings
 from foldline.agent.tools.workspace import Workspace
 from foldline.engine.context import Request
 from foldline.errors import InvalidInput

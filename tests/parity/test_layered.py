@@ -11,9 +11,9 @@ import pytest
 from tests.joints import unjoined
 
 from foldline import POLICIES, Context, DoesNotFit, InvalidInput, check, fit
-from foldline.agent.settings.layers import check_document, validate_merged
+from foldline.agent.settings.document import YamlDocument, check_document
+from foldline.agent.settings.layers import validate_merged
 from foldline.agent.settings.model import SessionSettings
-from foldline.agent.settings.yaml_lines import YamlDocument
 from foldline.engine.presets import layered
 from foldline.engine.settings import ContextSettings, effective_limit, memory_limit
 from foldline.messages import Wire

@@ -79,8 +79,7 @@ def _notes(path: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def show(*, agent: str | None, profile: str | None, named: str | None, as_json: bool) -> None:
     """Show the settings that are in force, and where each comes from."""
-    from foldline.agent.settings.effective import effective_settings
-    from foldline.agent.settings.file import load_settings
+    from foldline.agent.settings.file import effective_settings, load_settings
 
     loaded = load_settings(agent, profile=profile, config=named)
     rows = [(row.name, row.value, row.source) for row in effective_settings(loaded, os.environ)]
@@ -109,7 +108,7 @@ def _words(value: Json) -> str:
         return DASH
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    from foldline.agent.settings.yaml_lines import visible
+    from foldline.agent.settings.checks import visible
 
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _MOST_CHARS)
 

@@ -213,7 +213,7 @@ def _local(entry: ScheduleEntry, stamp: str) -> str:
 
 
 def _outcome_text(entry: ScheduleEntry, row: dict[str, Any]) -> str:
-    from foldline.agent.settings.yaml_lines import visible
+    from foldline.agent.settings.checks import visible
 
     last, out = row["last"], row["left_out"]
     words = [] if last is None else [f"{last['reason']}{': ' if last['message'] else ''}{last['message']}"]

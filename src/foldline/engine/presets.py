@@ -6,8 +6,9 @@ A preset is a row of `Policy`. To add a reducer to one, name it in its row here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import MappingProxyType
+from typing import Any
 
 from foldline.engine.policy import Policy
 from foldline.engine.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, compact_threshold
@@ -25,7 +26,19 @@ from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
 from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ShortenNew
 from foldline.view.budget import Reserve, Trigger
 
-__all__ = ["POLICIES", "VARIANTS", "autopilot", "checkpoint", "confirm", "layered", "policy", "sliding"]
+__all__ = [
+    "POLICIES",
+    "POLICY_SETTINGS",
+    "VARIANTS",
+    "autopilot",
+    "checkpoint",
+    "configured_policy",
+    "confirm",
+    "layered",
+    "policy",
+    "policy_names",
+    "sliding",
+]
 
 # The autopilot system's balanced figures: bytes over which it compacts, and newest results that stay.
 CONTEXT_BYTES, KEEP_RECENT = 50_000, 6
@@ -249,3 +262,80 @@ def layered(settings: ContextSettings) -> Policy:
 def confirm(threshold: float | None = None) -> Policy:
     """The confirm policy that asks at another share of the window (0.9 if None). Raises InvalidInput."""
     return replace(POLICIES["confirm"], consent_at=compact_threshold(threshold))
+
+
+def policy_names() -> tuple[str, ...]:
+    """The names of all policies, variants included."""
+    return (*POLICIES, *VARIANTS)
+
+
+_OWN_SETTINGS = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
+POLICY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "autopilot": ("keep_recent", "max_context_bytes", "describe", "auto"),
+        "sliding": ("tokens", "messages", "turns", "retention_messages", "auto"),
+        "checkpoint": (
+            *(f.name for f in fields(CheckpointSettings)),
+            "large_output_chars",
+            *(f"output_{f.name}" for f in fields(OutputLimits) if f.name != "name"),
+        ),
+        "layered": ("auto",),
+        "confirm": ("auto",),
+        "balanced": _OWN_SETTINGS,
+        "cost": _OWN_SETTINGS,
+        "quality": _OWN_SETTINGS,
+        "economical": _OWN_SETTINGS,
+        **dict.fromkeys(VARIANTS, ("auto",)),
+    }
+)
+"""The settings of each policy beside its name. Those of `layered` are `session.context`, that of `confirm` is
+`compact_threshold`: the documented systems have them there.
+"""
+
+
+def configured_policy(
+    name: str, settings: Mapping[str, Any], *, context: ContextSettings, threshold: float | None
+) -> Policy:
+    """The policy of that name with settings of its own (`POLICY_SETTINGS`); absent ones keep their defaults.
+
+    `context` counts for layered. `threshold` (None: not set) is the share of the window at which any policy asks.
+    Raises InvalidInput that names the setting.
+    """
+    own = {key: value for key, value in settings.items() if key != "auto"}
+    if name == "autopilot":
+        row = autopilot(**own)
+    elif name == "sliding":
+        row = sliding(**own)
+    elif name == "checkpoint":
+        row = _configured_checkpoint(own)
+    elif name == "layered":
+        row = layered(context)
+    elif name == "confirm":
+        row = confirm(threshold)
+    else:
+        row = _configured_own(policy(name), own)
+    if threshold is not None:
+        row = replace(row, consent_at=threshold)
+    return replace(row, auto=settings["auto"]) if "auto" in settings else row
+
+
+def _configured_checkpoint(settings: dict[str, Any]) -> Policy:
+    limits = {key.removeprefix("output_"): settings.pop(key) for key in tuple(settings) if key.startswith("output_")}
+    large = {key: settings.pop(key) for key in ("large_output_chars",) if key in settings}
+    return checkpoint(CheckpointSettings(**settings), outputs=OutputLimits(**limits) if limits else None, **large)
+
+
+def _configured_own(preset: Policy, settings: Mapping[str, Any]) -> Policy:
+    if "trigger" in settings:
+        preset = replace(preset, trigger=Trigger(fraction=settings["trigger"]))
+    if "landing" in settings:
+        preset = replace(preset, landing=settings["landing"])
+    if (preset.landing or 0.0) >= (preset.trigger.fraction or 1.0):
+        # A fold that lands on its trigger is followed by the next at every message.
+        place = "landing" if "landing" in settings else "trigger"
+        raise InvalidInput(
+            f"must land below its trigger: landing {preset.landing:g}, trigger {preset.trigger.fraction:g}", place=place
+        )
+    if "keep" in settings:
+        preset = preset.keeping(settings["keep"])
+    return preset.arriving(settings.get("arrival_share"), settings.get("arrival_of_result"))

@@ -12,8 +12,7 @@ from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import Listener, Notice, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.session import AgentSession, RunSettings
-from foldline.agent.settings.model import ModelSettings
-from foldline.agent.settings.policies import PolicySettings
+from foldline.agent.settings.model import ModelSettings, PolicySettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for

@@ -20,7 +20,8 @@ from foldline.messages import Json
 
 if TYPE_CHECKING:
     from foldline.agent.assemble import Parts
-    from foldline.agent.settings.model import AgentSettings, McpSettings, ModelSettings
+    from foldline.agent.settings.connections import McpSettings
+    from foldline.agent.settings.model import AgentSettings, ModelSettings
     from foldline.agent.tools.base import PermissionRequest, Tool
     from foldline.agent.tools.workspace import Workspace
     from foldline.providers.base import Provider

@@ -13,7 +13,7 @@ from typing import Final
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, Notice
 from foldline.agent.loop import Agent
-from foldline.agent.settings.policies import PolicySettings
+from foldline.agent.settings.model import PolicySettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.workers import run_to_end
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken

@@ -98,5 +98,5 @@ def learned_path(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def trusted_path(environ: Mapping[str, str] | None = None) -> Path:
-    """The project settings files that the user trusts (`agent.settings.trust`)."""
+    """The project settings files that the user trusts (`agent.settings.file.trust_file`)."""
     return state_folder(environ) / "trusted.json"

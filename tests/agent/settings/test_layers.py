@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from foldline.agent.settings.checks import looks_secret
-from foldline.agent.settings.layers import FileSettings, Tree, check_document, leaves, merge, validate_merged, values_of
-from foldline.agent.settings.yaml_lines import YamlDocument, read_yaml
+from foldline.agent.settings.checks import Tree, leaves, looks_secret, values_of
+from foldline.agent.settings.document import YamlDocument, check_document, read_yaml
+from foldline.agent.settings.layers import FileSettings, merge, validate_merged
 
 
 def tree(file: str = "f", **fields: Any) -> Tree:

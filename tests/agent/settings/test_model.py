@@ -8,19 +8,12 @@ from typing import Any
 import pytest
 
 from foldline import Context
-from foldline.agent.settings.layers import check_document
-from foldline.agent.settings.model import (
-    AgentSettings,
-    McpSettings,
-    ModelSettings,
-    SessionSettings,
-    ToolSettings,
-    settings_schema,
-)
-from foldline.agent.settings.policies import POLICY_SETTINGS, PolicySettings, policy_names
-from foldline.agent.settings.yaml_lines import YamlDocument
+from foldline.agent.settings.connections import McpSettings
+from foldline.agent.settings.document import YamlDocument, check_document
+from foldline.agent.settings.layers import settings_schema
+from foldline.agent.settings.model import AgentSettings, ModelSettings, PolicySettings, SessionSettings, ToolSettings
 from foldline.agent.tools.schema import faults
-from foldline.engine.presets import POLICIES
+from foldline.engine.presets import POLICIES, POLICY_SETTINGS, policy_names
 from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import ArchiveResults

@@ -10,11 +10,12 @@ from typing import Any
 
 from tests.hosting.acting import acting
 
+from foldline.agent.settings.connections import ScheduleSettings
 from foldline.agent.settings.model import AgentSettings
-from foldline.agent.settings.schedule import Cron, ScheduleSettings
 from foldline.doors.schedule.delivery import TELEGRAM_URL, Courier
 from foldline.doors.schedule.entries import ScheduleEntry, entries_of
 from foldline.doors.schedule.runner import ScheduleRunner
+from foldline.text.cron import Cron
 
 MONDAY = datetime(2026, 11, 30, 6, 0, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from tests.doors.schedule.planning import MONDAY, entry_of
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 
-from foldline.agent.settings.schedule import Delivery, ToFile, ToTelegram, ToWebhook
+from foldline.agent.settings.connections import Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
 from foldline.doors.gateway.markdown import utf16_units
 from foldline.doors.schedule.delivery import Courier, Report, delivery_label

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tests.doors.schedule.planning import entry_of
 from tests.property.depth import costly
 
+from foldline.agent.settings.connections import ScheduleSettings
 from foldline.agent.settings.model import AgentSettings
-from foldline.agent.settings.schedule import Cron, ScheduleSettings
 from foldline.doors.schedule.entries import DueTimes, ScheduleEntry, entries_of
 from foldline.errors import InvalidInput
+from foldline.text.cron import Cron
 
 BERLIN = "Europe/Berlin"
 

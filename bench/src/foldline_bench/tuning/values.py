@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any, Final, Literal
 
-from foldline.agent.settings.model import AgentSettings, SessionSettings
-from foldline.agent.settings.policies import PolicySettings
+from foldline.agent.settings.model import AgentSettings, PolicySettings, SessionSettings
 from foldline.catalog.models import CacheRule, Model, lookup
 from foldline.engine.policy import Policy
 from foldline.engine.settings import ContextSettings

@@ -7,7 +7,7 @@ field. Its own messages would name Python types, and repeat a value that may be 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
@@ -19,46 +19,6 @@ from pydantic_core import CoreSchema, ErrorDetails, core_schema
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.redaction import redact
-
-__all__ = [
-    "NAME",
-    "NOTHING",
-    "NO_NAME",
-    "PARTIAL",
-    "SECRET",
-    "UNKNOWN",
-    "WHOLE",
-    "Check",
-    "EnvValue",
-    "FieldPath",
-    "Flag",
-    "HeaderName",
-    "Name",
-    "ServerName",
-    "Share",
-    "Text",
-    "Texts",
-    "ToolNames",
-    "Url",
-    "UserIds",
-    "VariableKey",
-    "VariableName",
-    "Word",
-    "dotted",
-    "faults_of",
-    "holds_secret",
-    "looks_secret",
-    "number",
-    "one_of",
-    "quoted",
-    "secret_path",
-    "settings_block",
-    "substitute_variables",
-    "url",
-    "variable_names",
-    "whole",
-    "word",
-]
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 MAX_TOKENS: Final = 100_000_000
@@ -288,6 +248,8 @@ _STRINGS: Final[Mapping[str, Json]] = {"type": "array", "items": _STRING}
 
 Flag: TypeAlias = Annotated[bool, Check(_flag, {"type": "boolean"})]
 Share: TypeAlias = Annotated[float, number(0, 1)]
+Count: TypeAlias = Annotated[int, whole(1)]
+Amount: TypeAlias = Annotated[int, whole(0, None)]
 Text: TypeAlias = Annotated[str, Check(_text, _STRING)]
 Word: TypeAlias = Annotated[str, Check(word, _STRING)]
 Url: TypeAlias = Annotated[str, Check(url, {"type": "string", "format": "uri"})]
@@ -357,3 +319,65 @@ def _fault(error: ErrorDetails) -> tuple[FieldPath, str]:
         return path, f"must be one of {', '.join(known)}, not {quoted(value)}"
     kind = "a block of fields" if error["type"] in ("dataclass_type", "mapping_type", "dict_type") else error["msg"]
     return path, f"must be {kind}, not {quoted(value)}"
+
+
+def fault(reason: str, *, file: str, line: int | None = None, name: str = "") -> InvalidInput:
+    """An InvalidInput whose place is "agents.yaml: line 12: agents.main.policy".
+
+    Text of the file in it is made safe for a terminal: the file may be a stranger's.
+    """
+    place = ": ".join(piece for piece in (file, f"line {line}" if line else "", visible(name)) if piece)
+    return InvalidInput(visible(reason, 600), place=place or None)
+
+
+def line_of(error: InvalidInput) -> int:
+    """The line that an error of `fault` names; 0 for none."""
+    digits = (error.place or "").partition(": line ")[2].partition(":")[0]
+    return int(digits) if len(digits) <= 12 and digits.isascii() and digits.isdigit() else 0  # a path may have any
+
+
+def visible(text: str, most: int = 160) -> str:
+    """Return a text as one line of bounded length without control characters."""
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedValue:
+    """A value as a file has it, and its place; `name` is the field in the file."""
+
+    value: Any
+    name: str
+    file: str
+    line: int | None = None
+
+    @property
+    def source(self) -> str:
+        """The place for people: "agents.yaml:12"."""
+        return f"{self.file}:{self.line}" if self.line else self.file
+
+    def wrong(self, reason: str) -> InvalidInput:
+        """Return an error at this place."""
+        return fault(reason, file=self.file, line=self.line, name=self.name)
+
+
+Tree: TypeAlias = dict[str, Any]
+"""Fields by name: each a LocatedValue, or a Tree for a block."""
+
+
+def leaves(tree: Tree, place: str = "") -> Iterator[tuple[str, LocatedValue]]:
+    """Iterate over the leaves of a tree with their full names."""
+    for name, found in tree.items():
+        field = f"{place}.{name}" if place else name
+        if isinstance(found, dict):
+            yield from leaves(found, field)
+        else:
+            yield field, found
+
+
+def values_of(tree: Any) -> Any:
+    """Return the values of a tree without their places."""
+    return {name: values_of(found) for name, found in tree.items()} if isinstance(tree, dict) else tree.value
+
+
+# --- one over the other -----------------------------------------------------------------------------------------------

@@ -1,106 +1,165 @@
-"""The layers of settings: blocks of a file checked field by field, laid over each other, and checked as a whole.
+"""Layers of settings: trees whose leaves know their places, merged, validated, and cut where a file is not trusted.
 
-A layer is a tree whose leaves know their places, so that a fault names file, line and field in whichever layer it is.
+A fault of a merged tree names the file, line and field of the layer that it comes from.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, Final, TypeAlias
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Final
 
 from pydantic import ValidationError
 
 from foldline.agent.settings.checks import (
     NAME,
-    NO_NAME,
-    NOTHING,
-    PARTIAL,
-    SECRET,
-    UNKNOWN,
     WHOLE,
     FieldPath,
+    LocatedValue,
+    Tree,
     dotted,
+    fault,
     faults_of,
-    holds_secret,
-    quoted,
-    secret_path,
+    leaves,
+    values_of,
+    variable_names,
 )
-from foldline.agent.settings.model import (
-    BLOCK,
-    OFF,
-    AgentBlock,
-    block_schema,
-    field_schema,
-    schema_definition,
-)
-from foldline.agent.settings.yaml_lines import YamlDocument, fault, line_of
+from foldline.agent.settings.connections import TELEGRAM_TOKEN, delivery_variables
+from foldline.agent.settings.model import BLOCK, AgentBlock, default_policy
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
 __all__ = [
+    "SECTIONS",
     "FileSettings",
-    "LocatedValue",
-    "Tree",
-    "check_document",
+    "Withheld",
+    "block_schema",
     "cross_field_faults",
-    "leaves",
+    "drop_field",
+    "field_schema",
+    "find_field",
     "merge",
+    "merge_layers",
+    "schema_definition",
+    "settings_schema",
+    "validate",
     "validate_merged",
-    "values_of",
+    "variables_of",
+    "with_policy_name",
+    "without_trust",
 ]
 
-# Blocks that a stronger layer replaces whole when it names one: half of one model and half of another is none.
 _WHOLE: Final = ("model", "summariser", "policy")
 SECTIONS: Final = ("defaults", "agents", "profiles")
-_KEYS = re.compile(r"key|secret|password|token$")
-_EMPTY: Final = {
-    "mcp": "must have a command to start, or the url of a server",
-    "schedule": "must have a cron and a prompt",
-}
 
 
-@dataclass(frozen=True, slots=True)
-class LocatedValue:
-    """A value as a file has it, and its place; `name` is the field in the file."""
+# Fields of a model that decide who gets the conversation.
+ELSEWHERE: Final = ("base_url", "api_key_env", "provider")
 
-    value: Any
-    name: str
+# Fields that an untrusted file may add to a request: sampling. Others can make a provider call servers,
+# route to others, or charge more.
+SAMPLING: Final = frozenset(
+    "temperature top_p top_k min_p seed stop presence_penalty frequency_penalty repeat_penalty reasoning "
+    "reasoning_effort thinking verbosity".split()
+)
+
+
+@cache
+def settings_schema() -> dict[str, Json]:
+    """The JSON schema of a settings file, for editors and for other checkers."""
+    block = BLOCK.json_schema(ref_template="#/$defs/{model}")
+    definitions = {**block.pop("$defs"), "Agent": block}
+    properties = block["properties"]
+    for name in ("model", "summariser", "policy"):  # a word stands for the block's name
+        described = {"description": properties[name]["description"]}
+        properties[name] = described | {"anyOf": [*_forms(properties[name]), {"type": "string"}]}
+    agent: Json = {"$ref": "#/$defs/Agent"}
+    named: Json = {"type": "object", "additionalProperties": agent, "propertyNames": {"pattern": f"^{NAME.pattern}$"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of agents",
+        "type": "object",
+        "properties": {"defaults": agent, "agents": named, "profiles": named} | properties,
+        "additionalProperties": agent,
+        "$defs": definitions,
+    }
+
+
+def _forms(schema: Json) -> list[Json]:
+    found: list[Json] = schema.get("anyOf", [schema])
+    return found
+
+
+def schema_definition(name: str) -> Mapping[str, Json]:
+    """Return the JSON schema of one block by the name of its class."""
+    found: Mapping[str, Json] = settings_schema()["$defs"][name]
+    return found
+
+
+def block_schema(schema: Json) -> Mapping[str, Json] | None:
+    """The schema of a block of fields, found behind references and alternatives; None for a single value."""
+    for form in _forms(schema):
+        target = schema_definition(form["$ref"].rpartition("/")[2]) if "$ref" in form else form
+        if target.get("type") == "object":
+            return target
+    return None
+
+
+def field_schema(block: Mapping[str, Json], name: str) -> Json:
+    """The schema of one field of a block; {} for one that may be anything. None where there is no such field."""
+    if "properties" in block:
+        return block["properties"].get(name)
+    for named in block.get("patternProperties", {}).values():  # pydantic checks the names themselves
+        return named
+    others = block.get("additionalProperties", {})
+    return others if isinstance(others, Mapping) else {}
+
+
+def variables_of(tree: Tree) -> Iterator[tuple[LocatedValue, str]]:
+    """Yield each environment variable that a layer uses, with the leaf that names it."""
+    for name, leaf in leaves(tree):
+        if name.endswith(".api_key_env"):
+            yield leaf, leaf.value
+        elif name.startswith("mcp.") and isinstance(leaf.value, str):
+            yield from ((leaf, variable) for variable in variable_names(leaf.value))
+        elif name.endswith(".deliver"):
+            yield from ((leaf, variable) for item in leaf.value for variable in delivery_variables(item))
+            yield from ((leaf, TELEGRAM_TOKEN) for item in leaf.value if "telegram" in item)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """The layers of one file: defaults, agents, profiles. `faults` are ordered by line."""
+
     file: str
-    line: int | None = None
+    defaults: Tree
+    agents: Mapping[str, Tree]
+    profiles: Mapping[str, Tree]
+    faults: tuple[InvalidInput, ...] = ()
 
-    @property
-    def source(self) -> str:
-        """The place for people: "agents.yaml:12"."""
-        return f"{self.file}:{self.line}" if self.line else self.file
-
-    def wrong(self, reason: str) -> InvalidInput:
-        """Return an error at this place."""
-        return fault(reason, file=self.file, line=self.line, name=self.name)
-
-
-Tree: TypeAlias = dict[str, Any]
-"""Fields by name: each a LocatedValue, or a Tree for a block."""
-
-
-def leaves(tree: Tree, place: str = "") -> Iterator[tuple[str, LocatedValue]]:
-    """Iterate over the leaves of a tree with their full names."""
-    for name, found in tree.items():
-        field = f"{place}.{name}" if place else name
-        if isinstance(found, dict):
-            yield from leaves(found, field)
-        else:
-            yield field, found
+    def map(self, change: Callable[[Tree], Tree]) -> FileSettings:
+        """Return the settings with each layer changed."""
+        return replace(
+            self,
+            defaults=change(self.defaults),
+            agents={name: change(tree) for name, tree in self.agents.items()},
+            profiles={name: change(tree) for name, tree in self.profiles.items()},
+        )
 
 
-def values_of(tree: Any) -> Any:
-    """Return the values of a tree without their places."""
-    return {name: values_of(found) for name, found in tree.items()} if isinstance(tree, dict) else tree.value
-
-
-# --- one over the other -----------------------------------------------------------------------------------------------
+def merge_layers(files: Sequence[FileSettings], agent: str, profile: str | None, flags: Tree) -> Tree:
+    """Merge the layers of files for one agent; `flags` are the strongest."""
+    tree: Tree = {}
+    # By kind first, then by file: an agent's own field in the user's file beats defaults of the project.
+    layers = [*(file.defaults for file in files), *(file.agents.get(agent, {}) for file in files)]
+    if profile is not None:
+        layers += (file.profiles.get(profile, {}) for file in files)
+    for layer in (*layers, flags):
+        tree = merge(tree, layer)
+    return tree
 
 
 def merge(weak: Tree, strong: Tree) -> Tree:
@@ -154,10 +213,20 @@ def _merged_tools(weak: Tree, strong: Tree) -> Tree:
 # --- all together -----------------------------------------------------------------------------------------------------
 
 
+def with_policy_name(tree: Tree) -> Tree:
+    """Return the tree with a name in its policy block: without one, that of the default policy for the rest."""
+    if not tree.get("policy") or "name" in tree["policy"]:
+        return tree if tree.get("policy") else {name: inner for name, inner in tree.items() if name != "policy"}
+    threshold = tree.get("compact_threshold")
+    implied = default_policy("context" in tree.get("session", {}), None if threshold is None else threshold.value)
+    first = next(iter(tree["policy"].values()))  # an error about the implied name points at the block
+    return {**tree, "policy": {"name": replace(first, value=implied), **tree["policy"]}}
+
+
 def validate_merged(tree: Tree, *, file: str = "") -> AgentBlock:
     """Validate a merged tree. Raises InvalidInput for the first fault across fields."""
     try:
-        return _validate(values_of(tree), WHOLE)
+        return validate(values_of(tree), WHOLE)
     except ValidationError as error:
         raise _located(tree, *faults_of(error)[0], file=file) from None
 
@@ -165,18 +234,19 @@ def validate_merged(tree: Tree, *, file: str = "") -> AgentBlock:
 def cross_field_faults(tree: Tree, *, file: str = "") -> list[InvalidInput]:
     """Return the faults of a merged tree whose single fields are valid."""
     try:
-        _validate(values_of(tree), WHOLE)
+        validate(values_of(tree), WHOLE)
     except ValidationError as error:
         return [_located(tree, path, reason, file=file) for path, reason in faults_of(error)]
     return []
 
 
-def _validate(values: Tree, context: str) -> AgentBlock:
+def validate(values: Tree, context: str) -> AgentBlock:
+    """Validate the values of a tree as one layer (PARTIAL) or as all together (WHOLE). Raises ValidationError."""
     # By aliases alone: a file says max_late, code max_late_seconds.
     return BLOCK.validate_python(values, context=context, by_alias=True, by_name=False)
 
 
-def _find(tree: Tree, path: FieldPath) -> tuple[LocatedValue | Tree, FieldPath]:
+def find_field(tree: Tree, path: FieldPath) -> tuple[LocatedValue | Tree, FieldPath]:
     """Follow a path in a tree. Returns the last leaf or block, and the rest of the path, which is inside a list."""
     found: LocatedValue | Tree = tree
     for at, step in enumerate(path):
@@ -188,7 +258,7 @@ def _find(tree: Tree, path: FieldPath) -> tuple[LocatedValue | Tree, FieldPath]:
 
 def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidInput:
     """Return a fault of a merged tree at its field, or at the first field of its block."""
-    found, rest = _find(tree, path)
+    found, rest = find_field(tree, path)
     if isinstance(found, LocatedValue):
         return fault(reason, file=found.file, line=found.line, name=dotted(rest, found.name))
     inside = next(leaves(found), None)
@@ -200,181 +270,7 @@ def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidI
     return fault(reason, file=leaf.file, line=leaf.line, name=dotted(rest, block))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileSettings:
-    """The layers of one file: defaults, agents, profiles. `faults` are ordered by line."""
-
-    file: str
-    defaults: Tree
-    agents: Mapping[str, Tree]
-    profiles: Mapping[str, Tree]
-    faults: tuple[InvalidInput, ...] = ()
-
-
-def check_document(document: YamlDocument, *, file: str) -> FileSettings:
-    """Check a document field by field. Faulty fields are left out of the trees and named in `faults`.
-
-    Besides the three sections, a file may have agents at top level, and fields that hold for all agents: files of other
-    systems are written this way.
-    """
-    reader = _LayerReader(file, document.lines)
-    faults = reader.faults
-    faults += document.faults
-    top = document.value if document.value is not None else {}
-    if not isinstance(top, Mapping):
-        faults.append(reader.fault(f"must hold blocks of settings, not {quoted(top)}", ""))
-        top = {}
-    defaults = reader.layer(top.get("defaults"), "defaults")
-    agents = reader.layers(top.get("agents"), "agents")
-    fields = schema_definition("Agent")["properties"]
-    for name, value in top.items():
-        if name in SECTIONS:
-            continue
-        if name in fields:
-            if name in defaults:
-                faults.append(reader.fault(f"stands in defaults too ({_first_source(defaults[name])})", name))
-                continue
-            defaults |= reader.layer({name: value}, "")
-            continue
-        # At top level a wrong field could also be an agent's name: only a near miss counts as a typing error.
-        near = get_close_matches(name, (*SECTIONS, *fields), 1, 0.75)
-        if near or not isinstance(value, Mapping) or not NAME.fullmatch(name):
-            hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(SECTIONS)}, or the name of an agent"
-            faults.append(reader.fault(f"is not a setting; {hint}", name))
-        elif name in agents:
-            faults.append(reader.fault("is given in agents too", name))
-        else:
-            agents[name] = reader.layer(value, name)
-    profiles = reader.layers(top.get("profiles"), "profiles")
-    return FileSettings(
-        file=file, defaults=defaults, agents=agents, profiles=profiles, faults=tuple(sorted(faults, key=line_of))
-    )
-
-
-def _first_source(found: LocatedValue | Tree) -> str:
-    given = next((each for _, each in leaves({"": found})), None)
-    return given.source if given else "empty"
-
-
-class _LayerReader:
-    """Reads the blocks of one file into trees, and collects their faults.
-
-    The JSON schema gives the shape of a block, so that unknown fields are found with their lines before pydantic, which
-    knows no lines, checks the values.
-    """
-
-    def __init__(self, file: str, lines: Mapping[str, int]) -> None:
-        self.faults: list[InvalidInput] = []
-        self._file = file
-        self._lines = lines
-
-    def fault(self, reason: str, name: str) -> InvalidInput:
-        """Return an error with file, line and field."""
-        return fault(reason, file=self._file, line=self._line(name), name=name)
-
-    def _line(self, name: str) -> int | None:
-        """Return the line of a field, or of the block around it."""
-        around = name
-        while around and around not in self._lines:
-            around = around[: max(around.rfind("."), around.rfind("["), 0)]
-        return self._lines.get(around)
-
-    def layers(self, value: Json, place: str) -> dict[str, Tree]:
-        """Read the agents or profiles of a section."""
-        if value is not None and not isinstance(value, Mapping):
-            self._add(_safe(value, f"must be a block of names, not {quoted(value)}"), place)
-            return {}
-        found = {}
-        for name, inner in (value or {}).items():
-            if NAME.fullmatch(name):
-                found[name] = self.layer(inner, f"{place}.{name}")
-            else:
-                self._add(NO_NAME, f"{place}.{name}")
-        return found
-
-    def layer(self, value: Json, place: str) -> Tree:
-        """Read the fields of an agent without faulty ones."""
-        tree = self._read(value, {"$ref": "#/$defs/Agent"}, place)
-        if not isinstance(tree, dict):
-            return {}
-        self._drop_empty(tree, value or {}, place)
-        self._drop_invalid(tree, place)
-        self._drop_secrets(tree)
-        self._check_pairs(tree)
-        return tree
-
-    def _add(self, reason: str, name: str) -> None:
-        self.faults.append(self.fault(reason, name))
-
-    def _read(self, value: Json, schema: Json, place: str) -> LocatedValue | Tree | None:
-        block = block_schema(schema)
-        if block is None:
-            return self._leaf(NOTHING if value is None and schema else value, place)
-        if value is None:
-            return {}
-        properties = block.get("properties")
-        if not isinstance(value, Mapping):
-            if place.rpartition(".")[2] == "summariser" and (value is False or value == OFF):
-                return self._leaf(OFF, place)
-            if "name" in (properties or ()) and isinstance(value, str | int | float) and not isinstance(value, bool):
-                return {"name": self._leaf(value, place)}
-            kind = "fields" if properties else "names"
-            self._add(_safe(value, f"must be a block of {kind}, not {quoted(value)}"), place)
-            return None
-        tree: Tree = {}
-        for name, inner in value.items():
-            field = f"{place}.{name}" if place else name
-            if (inside := field_schema(block, name)) is None:
-                self._add(_unknown(name, block), field)
-            elif (found := self._read(inner, inside, field)) is not None:
-                tree[name] = found
-        return tree
-
-    def _leaf(self, value: Json, place: str) -> LocatedValue:
-        return LocatedValue(value, place, self._file, self._line(place))
-
-    def _drop_empty(self, tree: Tree, value: Mapping[str, Json], place: str) -> None:
-        """Report empty servers and schedule entries. One whose fields are all faulty has its faults already."""
-        for block, reason in _EMPTY.items():
-            for name, inner in (value.get(block) or {}).items() if block in tree else ():
-                if not inner and name in tree[block]:
-                    self._add(reason, dotted((block, name), place))
-                    del tree[block][name]
-
-    def _drop_invalid(self, tree: Tree, place: str) -> None:
-        """Drop what pydantic refuses, repeatedly: it checks a block as a whole only once its fields are valid."""
-        while True:
-            try:
-                _validate(values_of(tree), PARTIAL)
-                return
-            except ValidationError as error:
-                found = faults_of(error, partial=True)
-            for path, reason in found:
-                leaf, rest = _find(tree, path)
-                # In a list; blocks elsewhere were read by their schema.
-                hint = _unknown(str(path[-1]), schema_definition("DeliveryBlock")) if reason == UNKNOWN else reason
-                self._add(hint, dotted(rest, leaf.name) if isinstance(leaf, LocatedValue) else dotted(path, place))
-                _drop(tree, path)
-            if not found:
-                return
-
-    def _drop_secrets(self, tree: Tree) -> None:
-        """Refuse keys, without repeating them: errors end up in logs. A system text is prose, and exempt."""
-        for name, leaf in list(leaves(tree)):
-            if name != "system" and (inside := secret_path(leaf.value, name.rpartition(".")[2])) is not None:
-                self._add(SECRET, dotted(inside, leaf.name))
-                _drop(tree, tuple(name.split(".")))
-
-    def _check_pairs(self, tree: Tree) -> None:
-        """Report fields that exclude each other."""
-        if "system" in tree and "system_file" in tree:
-            self.faults.append(tree["system_file"].wrong("system is set too: one of them"))
-        allow, off = tree.get("tools", {}).get("allow"), tree.get("tools", {}).get("off")
-        if allow is not None and off is not None:
-            self.faults += [off.wrong(f"{name} is in allow too") for name in allow.value if name in off.value]
-
-
-def _drop(tree: Tree, path: FieldPath) -> None:
+def drop_field(tree: Tree, path: FieldPath) -> None:
     """Drop the field at a path; a list as a whole."""
     *blocks, last = map(str, path)  # an index stands behind a list alone, where nothing is looked up
     for step in blocks:
@@ -385,15 +281,112 @@ def _drop(tree: Tree, path: FieldPath) -> None:
     tree.pop(last, None)
 
 
-def _unknown(name: str, block: Mapping[str, Json]) -> str:
-    fields = block["properties"]
-    if "api_key_env" in fields and _KEYS.search(name.lower()):
-        return "is not a setting: keys are not written here; name their environment variable as api_key_env"
-    near = get_close_matches(name, fields, 1, 0.6)
-    hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(fields)}"
-    return f"is not a setting; {hint}"
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A field that needs trust and has none; `what` says in a few words what it would do."""
+
+    given: LocatedValue
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.given.file}: line {self.given.line}: {self.given.name}: {self.what}"
 
 
-def _safe(value: Json, reason: str) -> str:
-    """Return the reason, unless it would repeat a key."""
-    return SECRET if holds_secret(value) else reason
+def without_trust(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple[Withheld, ...]]:
+    """Split off what only a trusted file may set. Returns the rest and the withheld fields; `folder` is the file's."""
+    found: list[Withheld] = []
+
+    def cut(tree: Tree) -> Tree:
+        out = dict(tree)
+        for name, withheld in _restricted(tree, folder):
+            found.append(withheld)
+            block, _, field = name.partition(".")
+            if field and isinstance(out.get(block), dict):
+                out[block] = {key: value for key, value in out[block].items() if key != field}
+            else:
+                out.pop(name, None)
+        return out
+
+    settings = file.map(cut)  # before `found` is read: the cut fills it
+    return settings, tuple(found)
+
+
+def _restricted(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
+    """Yield (field, withheld value) of all fields of an agent that need trust."""
+    for name in ("model", "summariser"):
+        model = tree.get(name)
+        if isinstance(model, dict):
+            # The whole block, or its name would be looked up at a server that the file did not mean.
+            told = next((model[field] for field in ELSEWHERE if field in model), None)
+            if told is None and (file := _weights_file(model)) is not None:
+                yield name, Withheld(file, f"load the weights {file.value}")
+            if told is not None:
+                yield name, Withheld(told, f"send the conversation to a server of its own choice, {told.value}")
+                continue
+            more = {field.removeprefix("extra."): leaf for field, leaf in leaves(model) if field.startswith("extra.")}
+            if beyond := sorted(more.keys() - SAMPLING):
+                leaf = more[beyond[0]]
+                yield f"{name}.extra", Withheld(leaf, f"send {', '.join(beyond)} with every request")
+    tools = tree.get("tools", {})
+    if "allow" in tools and tools["allow"].value:
+        yield "tools.allow", Withheld(tools["allow"], f"offer {', '.join(tools['allow'].value)}")
+    if "allow_private_urls" in tools and tools["allow_private_urls"].value:
+        yield "tools.allow_private_urls", Withheld(tools["allow_private_urls"], "fetch from the private network")
+    for name, server in tree.get("mcp", {}).items():
+        first = next((leaf for _, leaf in leaves(server)), None)
+        if first is not None:
+            yield f"mcp.{name}", Withheld(first, _describe_server(name, server))
+    for name, entry in tree.get("schedule", {}).items():
+        first = next((leaf for _, leaf in leaves(entry)), None)
+        if first is not None:
+            yield f"schedule.{name}", Withheld(first, _describe_entry(name, entry))
+    users = tree.get("telegram", {}).get("users")
+    if users is not None and users.value:
+        yield (
+            "telegram.users",
+            Withheld(users, f"let others talk to it on Telegram: {', '.join(map(str, users.value))}"),
+        )
+    path = tree.get("system_file")
+    if path is not None and not Path(path.value).resolve().is_relative_to(folder.resolve()):
+        yield "system_file", Withheld(path, f"read {path.value}, outside its folder")
+
+
+def _weights_file(model: Tree) -> LocatedValue | None:
+    """Return the file of weights that a model would load: their readers are not made for hostile files."""
+    name: LocatedValue | None = model.get("name")
+    embedded = "provider" in model and model["provider"].value == "embedded"
+    return name if name is not None and (embedded or str(name.value).lower().endswith(".gguf")) else None
+
+
+def _describe_entry(name: str, entry: Tree) -> str:
+    """Say what a schedule entry would do. It runs unattended, and its result may leave the machine."""
+    if "prompt" not in entry:
+        return f"change the schedule's entry {name}"
+    deliveries = entry["deliver"].value if "deliver" in entry else ()
+    places = [
+        f"the file {to['file']}"
+        if "file" in to
+        else str(to["webhook"])
+        if "webhook" in to
+        else f"Telegram chat {to['telegram']}"
+        for to in deliveries
+    ]
+    used = {name for to in deliveries for name in delivery_variables(to)}
+    uses = f"; it uses {', '.join(sorted(used))}" if used else ""
+    sends = f", and send what comes of it to {', '.join(places)}" if places else ""
+    return f"run at set times{sends}{uses}"
+
+
+def _describe_server(name: str, server: Tree) -> str:
+    """Say what an MCP server would do, in full: nobody can judge a part."""
+    if "command" in server:
+        args = server["args"].value if "args" in server else ()
+        does = f"start {shlex.join(map(str, (server['command'].value, *args)))}"
+    elif "url" in server:
+        does = f"connect to {server['url'].value}"
+    else:
+        does = f"change the MCP server {name}"
+    values = [leaf.value for key, leaf in leaves(server) if key.startswith(("env.", "headers."))]
+    told = sorted({variable for value in values for variable in variable_names(str(value))})
+    without = " and use its tools without asking" if "allow" in server and server["allow"].value else ""
+    return f"{does}{without}" + (f"; it is told {', '.join(told)}" if told else "")

@@ -7,62 +7,57 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
+from dataclasses import fields, replace
 from typing import Annotated, Final, Literal
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, ValidationInfo, model_validator
+from pydantic_core import CoreSchema, core_schema
 
 from foldline.agent.settings.checks import (
-    NAME,
     PARTIAL,
+    Amount,
     Check,
-    EnvValue,
+    Count,
     Flag,
-    HeaderName,
     Name,
     ServerName,
+    Share,
     Text,
-    Texts,
     ToolNames,
     Url,
-    UserIds,
-    VariableKey,
     VariableName,
     Word,
     number,
     one_of,
     quoted,
     settings_block,
-    substitute_variables,
-    variable_names,
     whole,
 )
-from foldline.agent.settings.policies import AsContext, PolicySettings, default_policy
-from foldline.agent.settings.schedule import ScheduleSettings
+from foldline.agent.settings.connections import McpSettings, ScheduleSettings, TelegramSettings
 from foldline.codecs import DIALECTS
 from foldline.engine.policy import Policy
-from foldline.engine.settings import COMPACT_THRESHOLD, ContextSettings, compact_threshold, effective_limit
+from foldline.engine.presets import POLICY_SETTINGS, configured_policy, policy_names
+from foldline.engine.settings import (
+    COMPACT_THRESHOLD,
+    ContextSettings,
+    compact_threshold,
+    effective_limit,
+)
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.reducers.truncate import ResultLimit
 
 __all__ = [
     "BLOCK",
-    "KEEP_CALLS",
     "OFF",
     "AgentBlock",
     "AgentSettings",
-    "McpSettings",
     "ModelSettings",
+    "PolicySettings",
     "SessionSettings",
     "SubagentSettings",
-    "TelegramSettings",
     "ToolSettings",
-    "block_schema",
-    "field_schema",
-    "schema_definition",
-    "settings_schema",
+    "default_policy",
 ]
 
 OFF: Final = "off"
@@ -88,10 +83,10 @@ class ModelSettings:
     api_key_env: VariableName | None = Field(
         default=None, description="The environment variable that holds the key; keys are never written in a file."
     )
-    max_input_tokens: Annotated[int, whole(1)] | None = Field(
+    max_input_tokens: Count | None = Field(
         default=None, description="The window to keep to, in tokens; that of the name if not given."
     )
-    max_output_tokens: Annotated[int, whole(1)] | None = Field(
+    max_output_tokens: Count | None = Field(
         default=None, description="Tokens of the window that are kept free for a reply."
     )
     tools: Literal["native", "schema"] | None = Field(
@@ -106,6 +101,142 @@ class ModelSettings:
     def limit_tokens(self) -> int:
         """The window: as set, by the model's name, or 128,000 tokens (S3.01)."""
         return effective_limit(self.max_input_tokens, self.name)
+
+
+def default_policy(has_context: bool, threshold: float | None) -> str:
+    """The policy where none is named: that of the system whose settings are there, else balanced."""
+    return "layered" if has_context else "confirm" if threshold is not None else "balanced"
+
+
+@settings_block
+class PolicySettings:
+    """A policy by name, with settings of its own. What is None is the policy's own default.
+
+    One block for all policies: which of its fields a policy takes is `POLICY_SETTINGS`.
+    """
+
+    name: Annotated[str, one_of(*policy_names())] = Field(default="balanced", description="The policy.")
+    auto: Flag | None = Field(
+        default=None, description="false: nothing is folded unasked; then a request may not fit. Not for checkpoint."
+    )
+    trigger: Share | None = Field(default=None, description="Share of the input limit at which it acts.")
+    landing: Share | None = Field(default=None, description="Share at which it stops; below the trigger.")
+    keep: Share | None = Field(
+        default=None, description="Share of the landing, the newest of it, that no summary or digest replaces."
+    )
+    arrival_share: Share | None = Field(
+        default=None, description="What a result may take on arrival, as a share of the room that is left."
+    )
+    arrival_of_result: Share | None = Field(default=None, description="And, on top of it, this share of its own size.")
+    keep_recent: Annotated[int, whole(0)] | None = Field(
+        default=None, description="autopilot: newest results that stay; checkpoint: newest messages."
+    )
+    max_context_bytes: Count | None = Field(default=None, description="autopilot: acts over so many bytes.")
+    describe: Flag | None = Field(default=None, description="autopilot: a model says what an old result brought.")
+    tokens: Annotated[int, whole(2)] | None = Field(default=None, description="sliding: acts at so many tokens.")
+    messages: Annotated[int, whole(2)] | None = Field(default=None, description="sliding: acts at so many messages.")
+    turns: Annotated[int, whole(2)] | None = Field(default=None, description="sliding: acts at so many turns.")
+    retention_messages: Annotated[int, whole(0)] | None = Field(
+        default=None, description="sliding: newest messages that are not summed up."
+    )
+    max_messages: Annotated[int, whole(1, None)] | None = Field(
+        default=None, description="checkpoint: without a limit of tokens, acts at so many messages."
+    )
+    max_tokens: Amount | None = Field(
+        default=None, description="checkpoint: the limit where the window less the reserve is nothing."
+    )
+    keep_recent_tokens: Amount | None = Field(
+        default=None, description="checkpoint: newest tokens that stay; 0: keep_recent messages."
+    )
+    reserve_tokens: Amount | None = Field(default=None, description="checkpoint: acts at the window less these.")
+    tool_call_cutoff: Amount | None = Field(default=None, description="checkpoint: tool results that stay.")
+    tool_summary_strategy: Literal["llm", "heuristic", "off"] | None = Field(
+        default=None, description="checkpoint: how older tool results are summed up."
+    )
+    auto_compact: Flag | None = Field(default=None, description="checkpoint: false: nothing is compacted unasked.")
+    large_output_chars: Count | None = Field(default=None, description="checkpoint: larger outputs go to the archive.")
+    output_max_lines: Count | None = Field(default=None, description="checkpoint: of one output.")
+    output_max_bytes: Count | None = Field(default=None, description="checkpoint: of one output.")
+    output_max_chars: Count | None = Field(default=None, description="checkpoint: of one output.")
+    output_mode: Literal["head", "head_tail"] | None = Field(
+        default=None, description="checkpoint: what stays of a longer output."
+    )
+
+    @model_validator(mode="after")
+    def _goes_together(self, info: ValidationInfo) -> PolicySettings:
+        if info.context == PARTIAL:
+            return self
+        known = POLICY_SETTINGS[self.name]
+        for name in self.settings:
+            if name not in known:
+                elsewhere = {"layered": "session.context", "confirm": "compact_threshold"}.get(self.name)
+                more = f"; what {self.name} takes is set as {elsewhere}" if elsewhere else ""
+                raise InvalidInput(f"is no setting of {self.name}; known are {', '.join(known)}{more}", place=name)
+        # Checks what only holds together, as that it lands below its trigger.
+        self.value(ContextSettings(), None)
+        return self
+
+    @property
+    def settings(self) -> dict[str, Json]:
+        """What is set beside the name."""
+        return {
+            each.name: found
+            for each in fields(self)
+            if each.name != "name" and (found := getattr(self, each.name)) is not None
+        }
+
+    def value(self, context: ContextSettings, threshold: float | None) -> Policy:
+        """Return the policy; `context` counts for layered, `threshold` (None: not set) says when any of them asks."""
+        # Only what is set: everything else is the policy's own default, which may change.
+        return configured_policy(self.name, self.settings, context=context, threshold=threshold)
+
+
+_CONTEXT: Final = ContextSettings()  # its defaults are those of the block
+
+
+@settings_block
+class ContextBlock:
+    """The `session.context` block as a file has it, for the policy `layered`."""
+
+    max_history_tokens: Amount = Field(
+        default=_CONTEXT.max_history_tokens,
+        description="Cap of the conversation's history at the start of a turn; 0: no cap.",
+    )
+    max_tool_result_tokens: Annotated[int, whole(1, None)] = Field(
+        default=_CONTEXT.max_tool_result_tokens, description="Cap of one tool result."
+    )
+    tool_result_truncation: Literal["head", "tail", "both"] = Field(
+        default="head", description="What stays of a longer one."
+    )
+    tool_result_keep_first: Amount = Field(
+        default=_CONTEXT.tool_result_keep_first, description="First results that are never masked."
+    )
+    tool_result_keep_last: Amount = Field(
+        default=_CONTEXT.tool_result_keep_last, description="Last results that are not masked yet; both 0: no masking."
+    )
+    tool_result_limits: Mapping[Name, Count] = Field(
+        default_factory=dict, description="Other caps by tool, in tokens: {bash: 2000}; they hold under every policy."
+    )
+    summarize_omitted: Flag = Field(
+        default=_CONTEXT.summarize_omitted, description="A model sums up what leaves the history, where there is one."
+    )
+
+    def context(self) -> ContextSettings:
+        """The same as the core has it, which knows no file and no pydantic."""
+        return ContextSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
+
+
+class AsContext:
+    """ContextSettings for pydantic: by the block in a file, as it is in code."""
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source
+        block = core_schema.no_info_after_validator_function(
+            ContextBlock.context, handler.generate_schema(ContextBlock)
+        )
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, inner: value if isinstance(value, ContextSettings) else inner(value), block
+        )
 
 
 @settings_block
@@ -131,7 +262,7 @@ class ToolSettings:
         default=frozenset(), description="Tools to offer that are off unless allowed; each call is still asked."
     )
     off: ToolNames = Field(default=frozenset(), description="Tools that are not offered.")
-    max_result_tokens: Mapping[Name, Annotated[int, whole(1)]] = Field(
+    max_result_tokens: Mapping[Name, Count] = Field(
         default_factory=dict, description="Caps of results by tool, under every policy: {read_file: 2000}."
     )
     command_timeout_seconds: Annotated[float, number(0, 86_400)] = Field(
@@ -146,64 +277,6 @@ class SubagentSettings:
 
     max_depth: Annotated[int, whole(0, 8)] = Field(default=1, description="How deep agents may start agents.")
     max_number: Annotated[int, whole(0, 1_000)] = Field(default=8, description="Most of them in one session.")
-
-
-@settings_block
-class TelegramSettings:
-    """Who may write to the agent on Telegram, by their ids; by default nobody."""
-
-    users: UserIds = Field(default=(), description="Ids of those who get an answer.")
-
-
-@settings_block
-class McpSettings:
-    """One MCP server: a `command` that is started, or the `url` of one that runs.
-
-    Values of `env` and `headers` may hold `${NAME}`: only `resolved` puts the environment's values in, so that settings
-    never hold secrets.
-    """
-
-    command: Word | None = Field(default=None, description="A program to start.")
-    args: Texts = Field(default=(), description="Its arguments.")
-    env: Mapping[VariableKey, EnvValue] = Field(
-        default_factory=dict, description="Its environment, beside what every program gets."
-    )
-    url: Url | None = Field(default=None, description="Or the address of a server that runs.")
-    headers: Mapping[HeaderName, Word] = Field(default_factory=dict, description="Headers of each request to it.")
-    allow: Flag = Field(default=False, description="Its tools run without being asked for.")
-
-    @model_validator(mode="after")
-    def _is_one_server(self, info: ValidationInfo) -> McpSettings:
-        if info.context == PARTIAL:
-            return self
-        if (self.command is None) == (self.url is None):
-            raise InvalidInput("must have a command to start, or the url of a server, and not both")
-        # Refused, not ignored: a key in `env` of a remote server would look as if it were sent.
-        for name in ("args", "env") if self.url is not None else ("headers",):
-            if getattr(self, name):
-                kind = "url" if self.url is not None else "command"
-                raise InvalidInput(f"is of no use to a server with a {kind}", place=name)
-        return self
-
-    def missing(self, environ: Mapping[str, str]) -> list[tuple[str, str]]:
-        """(field, variable) of each `${NAME}` that the environment does not have."""
-        return [
-            (f"{block}.{name}", variable)
-            for block, values in (("env", self.env), ("headers", self.headers))
-            for name, value in values.items()
-            for variable in variable_names(value)
-            if variable not in environ
-        ]
-
-    def resolved(self, environ: Mapping[str, str]) -> McpSettings:
-        """With each `${NAME}` replaced. Raises InvalidInput that names the field and the variable that is missing."""
-        for name, variable in self.missing(environ):
-            raise InvalidInput(f"the environment has no {variable}", place=name)
-
-        def filled(values: Mapping[str, str]) -> Mapping[str, str]:
-            return {name: substitute_variables(value, environ) for name, value in values.items()}
-
-        return replace(self, env=filled(self.env), headers=filled(self.headers))
 
 
 def _threshold(value: Json) -> float:
@@ -232,7 +305,7 @@ class _AgentFields:
     compact_threshold: Annotated[float, Check(_threshold, number(0, 1).schema)] | None = Field(
         default=None, description="Share of the window at which the user is asked whether to compact: 0.9."
     )
-    keep_calls: Annotated[int, whole(1)] = Field(
+    keep_calls: Count = Field(
         default=KEEP_CALLS,
         description="Model calls that stay in the record, which all agents of a user share; the oldest go.",
     )
@@ -308,54 +381,3 @@ class AgentSettings(_AgentFields):
 
 
 BLOCK: Final = TypeAdapter(AgentBlock)
-
-
-@cache
-def settings_schema() -> dict[str, Json]:
-    """The JSON schema of a settings file, for editors and for other checkers."""
-    block = BLOCK.json_schema(ref_template="#/$defs/{model}")
-    definitions = {**block.pop("$defs"), "Agent": block}
-    properties = block["properties"]
-    for name in ("model", "summariser", "policy"):  # a word stands for the block's name
-        described = {"description": properties[name]["description"]}
-        properties[name] = described | {"anyOf": [*_forms(properties[name]), {"type": "string"}]}
-    agent: Json = {"$ref": "#/$defs/Agent"}
-    named: Json = {"type": "object", "additionalProperties": agent, "propertyNames": {"pattern": f"^{NAME.pattern}$"}}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Settings of agents",
-        "type": "object",
-        "properties": {"defaults": agent, "agents": named, "profiles": named} | properties,
-        "additionalProperties": agent,
-        "$defs": definitions,
-    }
-
-
-def _forms(schema: Json) -> list[Json]:
-    found: list[Json] = schema.get("anyOf", [schema])
-    return found
-
-
-def schema_definition(name: str) -> Mapping[str, Json]:
-    """Return the JSON schema of one block by the name of its class."""
-    found: Mapping[str, Json] = settings_schema()["$defs"][name]
-    return found
-
-
-def block_schema(schema: Json) -> Mapping[str, Json] | None:
-    """The schema of a block of fields, found behind references and alternatives; None for a single value."""
-    for form in _forms(schema):
-        target = schema_definition(form["$ref"].rpartition("/")[2]) if "$ref" in form else form
-        if target.get("type") == "object":
-            return target
-    return None
-
-
-def field_schema(block: Mapping[str, Json], name: str) -> Json:
-    """The schema of one field of a block; {} for one that may be anything. None where there is no such field."""
-    if "properties" in block:
-        return block["properties"].get(name)
-    for named in block.get("patternProperties", {}).values():  # pydantic checks the names themselves
-        return named
-    others = block.get("additionalProperties", {})
-    return others if isinstance(others, Mapping) else {}

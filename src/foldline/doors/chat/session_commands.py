@@ -72,7 +72,7 @@ async def model(chat: ChatLoop, argument: str) -> None:
 
 async def policy(chat: ChatLoop, argument: str) -> None:
     """Show the policy, or continue under another."""
-    from foldline.agent.settings.policies import policy_names
+    from foldline.engine.presets import policy_names
 
     conversation = await chat.conversation()
     if not argument:

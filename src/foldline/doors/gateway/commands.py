@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from foldline.agent.settings.policies import policy_names
 from foldline.display import telegram_compacted, telegram_footer
 from foldline.doors.chat.event_lines import fold_source
 from foldline.doors.gateway.markdown import escape_markdown
+from foldline.engine.presets import policy_names
 from foldline.hosting.session_actor import SessionActor, SessionState
 from foldline.hosting.session_pool import SessionPool
 from foldline.hosting.session_text import parts_of, rows_of, seq_range

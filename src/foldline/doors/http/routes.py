@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from foldline.agent.settings.policies import policy_names
 from foldline.doors.http import commands, queries, schemas
 from foldline.doors.http.requests import ApiRequest, RequestField, RequestFields
 from foldline.doors.http.state import ServerState
+from foldline.engine.presets import policy_names
 from foldline.messages import Json
 
 __all__ = ["ROUTES", "Route"]

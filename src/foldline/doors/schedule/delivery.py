@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 
 from foldline.agent.settings.checks import variable_names
-from foldline.agent.settings.schedule import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
+from foldline.agent.settings.connections import TELEGRAM_TOKEN, Delivery, ToFile, ToTelegram, ToWebhook
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import run_to_end
 from foldline.doors.gateway.markdown import split_text

@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from foldline.agent.settings.connections import NEW, ScheduleSettings
 from foldline.agent.settings.file import BUILT_IN_AGENT
 from foldline.agent.settings.model import AgentSettings
-from foldline.agent.settings.schedule import NEW, Cron, ScheduleSettings
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.store.recording import ID
+from foldline.text.cron import Cron
 
 try:
     from apscheduler.triggers.base import BaseTrigger

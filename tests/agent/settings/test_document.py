@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.agent.settings.yaml_lines import MAX_BYTES, MAX_DEPTH, YamlDocument, fault, read_yaml, visible
+from foldline.agent.settings.checks import fault, visible
+from foldline.agent.settings.document import MAX_BYTES, MAX_DEPTH, YamlDocument, read_yaml
 from foldline.errors import InvalidInput
 
 

@@ -1,44 +1,55 @@
-"""The schedule of an agent: when it runs, with which prompt, in which session, and who gets the result."""
+"""What connects an agent to the world: MCP servers, its schedule and the places results go to, its bot on Telegram."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from pydantic import Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, ValidationInfo, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from foldline.agent.settings.checks import (
     NAME,
+    PARTIAL,
     Check,
+    EnvValue,
     Flag,
+    HeaderName,
     Text,
+    Texts,
+    Url,
+    UserIds,
+    VariableKey,
     VariableName,
+    Word,
     one_of,
     quoted,
     settings_block,
+    substitute_variables,
     url,
     variable_names,
     whole,
     word,
 )
-from foldline.agent.settings.policies import policy_names
+from foldline.engine.presets import policy_names
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.recording import ID
+from foldline.text.cron import Cron
 
 __all__ = [
     "NEW",
     "TELEGRAM_TOKEN",
-    "Cron",
     "Delivery",
+    "McpSettings",
     "ScheduleSettings",
+    "TelegramSettings",
     "ToFile",
     "ToTelegram",
     "ToWebhook",
@@ -51,88 +62,67 @@ NEW: Final = "new"
 TELEGRAM_TOKEN: Final = "FOLDLINE_TELEGRAM_TOKEN"
 """The environment variable of the bot's token."""
 
-_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_WEEKDAYS: Final = "sun mon tue wed thu fri sat".split()
-_LONGEST_MONTH: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _MAX_DELIVERIES: Final = 16
-_PART = re.compile(r"(\*|[0-9a-z]+)(?:-([0-9a-z]+))?(?:/([0-9]{1,4}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Cron:
-    """Due times by the five fields of crontab(5), each as a set of numbers. Weekdays: 0 is Sunday.
+@settings_block
+class McpSettings:
+    """One MCP server: a `command` that is started, or the `url` of one that runs.
 
-    `either`: day of month and weekday are both restricted, and one match is enough. `every_hour`: the hours begin with
-    `*`, and count as they pass instead of by the wall clock, so that a clock change neither skips nor repeats a run.
+    Values of `env` and `headers` may hold `${NAME}`: only `resolved` puts the environment's values in, so that settings
+    never hold secrets.
     """
 
-    text: str
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    either: bool = False
-    every_hour: bool = False
+    command: Word | None = Field(default=None, description="A program to start.")
+    args: Texts = Field(default=(), description="Its arguments.")
+    env: Mapping[VariableKey, EnvValue] = Field(
+        default_factory=dict, description="Its environment, beside what every program gets."
+    )
+    url: Url | None = Field(default=None, description="Or the address of a server that runs.")
+    headers: Mapping[HeaderName, Word] = Field(default_factory=dict, description="Headers of each request to it.")
+    allow: Flag = Field(default=False, description="Its tools run without being asked for.")
 
-    @classmethod
-    def read(cls, text: str) -> Cron:
-        """Parse a text like "0 7 * * mon-fri". Raises InvalidInput that names the wrong field."""
-        given = text.lower().split()
-        if len(given) != 5:
-            raise InvalidInput(
-                f"must have five fields (minute, hour, day of the month, month, weekday), not {len(given)}"
-            )
-        minute, hour, day, month, weekday = given
-        weekdays = _field("weekday", weekday, 0, 7, words=_WEEKDAYS)
-        made = cls(
-            " ".join(given),
-            minutes=_field("minute", minute, 0, 59),
-            hours=_field("hour", hour, 0, 23),
-            days=_field("day of the month", day, 1, 31),
-            months=_field("month", month, 1, 12, words=_MONTHS, first=1),
-            weekdays=frozenset(number % 7 for number in weekdays),  # 7 is Sunday too
-            # As in cron(8): a field that begins with * is unrestricted, even */2.
-            either=not day.startswith("*") and not weekday.startswith("*"),
-            every_hour=hour.startswith("*"),
-        )
-        # Found when the file is read; at run time it would be silence.
-        if not made.either and min(made.days) > max(_LONGEST_MONTH[month - 1] for month in made.months):
-            raise InvalidInput("is never due: no month of these has such a day")
-        return made
+    @model_validator(mode="after")
+    def _is_one_server(self, info: ValidationInfo) -> McpSettings:
+        if info.context == PARTIAL:
+            return self
+        if (self.command is None) == (self.url is None):
+            raise InvalidInput("must have a command to start, or the url of a server, and not both")
+        # Refused, not ignored: a key in `env` of a remote server would look as if it were sent.
+        for name in ("args", "env") if self.url is not None else ("headers",):
+            if getattr(self, name):
+                kind = "url" if self.url is not None else "command"
+                raise InvalidInput(f"is of no use to a server with a {kind}", place=name)
+        return self
+
+    def missing(self, environ: Mapping[str, str]) -> list[tuple[str, str]]:
+        """(field, variable) of each `${NAME}` that the environment does not have."""
+        return [
+            (f"{block}.{name}", variable)
+            for block, values in (("env", self.env), ("headers", self.headers))
+            for name, value in values.items()
+            for variable in variable_names(value)
+            if variable not in environ
+        ]
+
+    def resolved(self, environ: Mapping[str, str]) -> McpSettings:
+        """With each `${NAME}` replaced. Raises InvalidInput that names the field and the variable that is missing."""
+        for name, variable in self.missing(environ):
+            raise InvalidInput(f"the environment has no {variable}", place=name)
+
+        def filled(values: Mapping[str, str]) -> Mapping[str, str]:
+            return {name: substitute_variables(value, environ) for name, value in values.items()}
+
+        return replace(self, env=filled(self.env), headers=filled(self.headers))
 
 
-def _field(
-    name: str, text: str, least: int, most: int, *, words: list[str] | None = None, first: int = 0
-) -> frozenset[int]:
-    """Return the numbers of a field."""
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _PART.fullmatch(part)
-        if match is None or (match[1] == "*" and match[2] is not None):
-            raise InvalidInput(f"the {name} must be like *, 5, 1-5, */10 or 1,3, not {part[:40]!r}")
-        one, last, step = match.groups()
+@settings_block
+class TelegramSettings:
+    """Who may write to the agent on Telegram, by their ids; by default nobody."""
 
-        def number(word: str) -> int:
-            value = first + words.index(word) if words and word in words else int(word) if word.isdigit() else -1
-            if not least <= value <= most:
-                raise InvalidInput(f"the {name} must be from {least} to {most}, not {word[:40]!r}")
-            return value
-
-        if step is not None and (int(step) < 1 or (one != "*" and last is None)):
-            raise InvalidInput(f"the {name}: a step goes with * or a range (*/10, 8-18/2), not {part[:40]!r}")
-        start, stop = (least, most) if one == "*" else (number(one), number(last or one))
-        if words is _WEEKDAYS and stop == 0 < start:  # fri-sun
-            stop = 7
-        if stop < start:
-            raise InvalidInput(f"the {name}: {part[:40]!r} ends before it begins")
-        # 0 and 7 are both Sunday; a step over * must not count it twice.
-        if words is _WEEKDAYS and one == "*":
-            stop = 6
-        found.update(range(start, stop + 1, int(step or 1)))
-    return frozenset(found)
+    users: UserIds = Field(default=(), description="Ids of those who get an answer.")
 
 
 def _read_cron(value: Json) -> Cron:
