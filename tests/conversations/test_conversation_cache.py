@@ -37,7 +37,7 @@ def tolerant(messages: Sequence[str]) -> list[bytes]:
 
 
 def put(known: ConversationCache, one: CachedConversation, messages: str) -> list[CachedConversation]:
-    return known.put(one, exact(messages), tolerant(messages))
+    return known.add(one, exact(messages), tolerant(messages))
 
 
 def found(known: ConversationCache, messages: str) -> tuple[CachedConversation, int] | None:

@@ -24,7 +24,7 @@ def documents(folder: Path, *upload: tuple[str, bytes], window: int = 32_000, of
                 out: list[StoredDocument] = []
                 for name, data in upload:
                     taken = sum(each.tokens for each in out if each.shown)
-                    out.append(await store_document(actor, name, data, taken_tokens=taken))
+                    out.append(await store_document(actor, name, data, used_tokens=taken))
                 archive = pool.store.archive(actor.id)
                 assert [archive.get(each.original) for each in out] == [data for _, data in upload]
                 return out

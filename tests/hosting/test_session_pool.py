@@ -235,7 +235,7 @@ def test_a_stop_lets_the_turn_end_or_records_that_it_was_cut_off(tmp_path: Path,
 def test_a_session_that_another_process_writes_is_read_and_waited_for(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(take_seconds=0.1)) as pool:
+            async with acting(served.url, tmp_path, limits=ActorLimits(acquire_seconds=0.1)) as pool:
                 actor = await pool.create()
                 await actor.run_turn("a")
                 other = FileStore(tmp_path / "sessions").open(actor.id)

@@ -128,11 +128,11 @@ async def _open(options: Options, workspace: str, store: str | None, *, yes: boo
 async def _run_all(
     shutdown: ShutdownRequest, options: Options, workspace: str, store: str | None, *, yes: bool, grace_seconds: float
 ) -> None:
-    from foldline.doors.schedule.clock import scheduled
+    from foldline.doors.schedule.clock import run_schedule
 
     async with (
         _open(options, workspace, store, yes=yes) as pool,
-        scheduled(pool, notice=log, grace_seconds=grace_seconds) as running,
+        run_schedule(pool, notice=log, grace_seconds=grace_seconds) as running,
     ):
         if running is None:
             raise InvalidInput("there is no entry that is enabled; see foldline schedule list", place="schedule")

@@ -117,7 +117,7 @@ async def _serving(
     from foldline.doors.http.app import app_of
     from foldline.doors.http.server import run
     from foldline.doors.http.state import ServerState
-    from foldline.doors.schedule.clock import scheduled
+    from foldline.doors.schedule.clock import run_schedule
     from foldline.hosting.process import set_pace
     from foldline.hosting.session_pool import open_pool
 
@@ -137,6 +137,6 @@ async def _serving(
         for note in pool.runtime.picked.notes:
             log(note)
         click.echo(f"store  {pool.store.place}")
-        async with scheduled(pool, notice=log, grace_seconds=grace) as plan:
+        async with run_schedule(pool, notice=log, grace_seconds=grace) as plan:
             stops = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
             await run(app_of(state, rules), state, bound, stops=stops, grace_seconds=grace, notice=log)

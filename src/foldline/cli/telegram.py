@@ -139,7 +139,7 @@ class _TelegramBot:
     async def _answer(self, shutdown: ShutdownRequest) -> None:
         from foldline.doors.gateway.chat_gateway import ChatGateway
         from foldline.doors.gateway.telegram import telegram as connected
-        from foldline.doors.schedule.clock import scheduled
+        from foldline.doors.schedule.clock import run_schedule
         from foldline.hosting.process import set_pace
         from foldline.hosting.session_actor import ActorLimits
         from foldline.hosting.session_pool import open_pool
@@ -164,7 +164,7 @@ class _TelegramBot:
             for line in (pool.runtime.picked.line, *pool.runtime.picked.notes):
                 self._notice(line)
             grace = self.grace_seconds
-            async with scheduled(pool, notice=self._notice, grace_seconds=grace, telegram_url=self.address):
+            async with run_schedule(pool, notice=self._notice, grace_seconds=grace, telegram_url=self.address):
                 shutdown.is_open = True
                 await chat_gateway.run(shutdown.requested, grace_seconds=grace)
 

@@ -147,11 +147,12 @@ class Conversation:
         """Free the messages behind folds, which the store has by now. Returns their number."""
         released = self.context.release()
         if released:
+            # About four bytes of text a token. An estimate will do: it decides what is evicted, never what is sent.
             self._bytes = 4 * sum(entry.tokens for entry in self.context.view.entries.values())
         return released
 
     def observe(self, plan: RequestPlan, usage: Usage) -> str:
-        """Take a usage report of the upstream. Returns why it cannot be true of the request, or ""."""
+        """Record a usage report of the upstream. Returns why it cannot be true of the request, or ""."""
         # The report of an older request, or of one that the context did not prepare, has no count to be compared with.
         if plan.version == self.version:
             self.idle.reset()
@@ -184,6 +185,7 @@ class Conversation:
         self.context.switch_model(body.model or None, limits, cache_seconds=cache_seconds(body.text))
         writer = summarize
         if scope and not self.scope_varies:
+            # The scope is recorded only when a model reads it: until then the summaries hold for any system text.
             writer = summariser_for(summarize, body, self.positions, partial(setattr, self, "summary_scope", scope))
         request = self.context.prepare(writer, idle_seconds=self.idle.seconds)
         self.idle.reset()
@@ -353,7 +355,7 @@ class _RequestSummariser:
         return self.client_summariser(messages, max_output_tokens)
 
     def continued(self, request: Request, /) -> str | Completion:
-        # Recorded messages have no cache markers: send the client's own, so that the question hits its cache.
+        # Recorded messages have no cache markers. The client's own have them, so that the question hits its cache.
         self.on_scope_used()
         positions = self.positions()
         messages: list[Wire] = []

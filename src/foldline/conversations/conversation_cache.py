@@ -66,8 +66,9 @@ class CachedConversation:
         """Return the tolerant chain of a request that continues the conversation. O(new)."""
         if not self.exact:
             return request.tolerant()
-        known = self.tolerant
-        return [*known, *tolerant_links(request.body.dialect, request.messages[len(known) :], after=known[-1])]
+        # Only the new messages are hashed: over a long conversation, a whole chain for each request would be quadratic.
+        links = self.tolerant
+        return [*links, *tolerant_links(request.body.dialect, request.messages[len(links) :], after=links[-1])]
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ class PlannedRequest:
         return self.cached.conversation.title
 
     def observe(self, usage: Usage, stop_reason: str = "") -> str:
-        """Take a usage report of the upstream. Returns why the prompt seems to have been cut, or ""."""
+        """Record a usage report of the upstream. Returns why the prompt seems to have been cut, or ""."""
         # A held lock means that the next request is being worked on: this one is no longer the latest.
         if not self.cached.lock.locked():
             doubt = self.cached.conversation.observe(self.plan, usage)
@@ -183,10 +184,11 @@ class ConversationCache:
         cached.name = name
         self._by_name[name] = cached
 
-    def put(
+    def add(
         self, cached: CachedConversation, exact: Sequence[bytes], tolerant: Sequence[bytes]
     ) -> list[CachedConversation]:
         """Find a conversation by these chains from now on. Returns the conversations evicted for it. O(new)."""
+        # An evicted conversation is in no table any more, so all of its links are entered again.
         if cached not in self:
             cached.exact, cached.tolerant = [], []
         self._relink(cached, cached.exact, exact)
@@ -197,6 +199,7 @@ class ConversationCache:
         self._all[id(cached)] = cached
         self._all.move_to_end(id(cached))
         evicted = []
+        # The newest one stays, however large: its request is being worked on.
         while self.bytes > self._max_bytes and len(self._all) > 1:
             oldest = next(iter(self._all.values()))
             self.drop(oldest)

@@ -83,6 +83,7 @@ class ConversationFinder:
 
     async def branch(self, request: IncomingRequest, source: CachedConversation, count: int) -> CachedConversation:
         """Create a conversation that begins with the first messages of another one. O(log)."""
+        # Under the lock of the source: a request that continues it must not append while its log is copied.
         async with source.lock:
             conversation = source.conversation
             events = conversation.context.events if self._store is None else await self._store.events(source)
@@ -101,6 +102,7 @@ class ConversationFinder:
         summary_scope: bytes | None = b"",
     ) -> CachedConversation:
         """Create a conversation that begins with events, whose summaries a model wrote in this scope."""
+        # A random name: a number or a hash of the messages would tell one client about the conversations of others.
         archive, name = LateArchive(), uuid4().hex[:16]
         settings = replace(self._settings, lessons=self._settings.lessons_for(request.learned_as, request.client))
         conversation = Conversation(
@@ -118,6 +120,7 @@ class ConversationFinder:
         def load() -> CachedConversation:
             dialect = request.body.dialect
             messages = without_leading_text(dialect, list(stored.messages))
+            # The tolerant chain: the store has parsed messages, not the client's text that the exact chain hashes.
             links = tolerant_links(dialect, messages, client=request.client)
             depth = common(links, request.tolerant())
             events = inherited_events(stored.events, depth, stored.summary_scope, request.scope)

@@ -135,6 +135,7 @@ class ConversationStore:
 
         Raises OSError, and InvalidInput for an impossible location.
         """
+        # A lock of threads, not of the loop: this runs in worker threads, and two of them may come first.
         with self._opening:
             if self._store is None:
                 if self._open_store is None:
@@ -267,6 +268,7 @@ class ConversationStore:
 
     def _reopen(self, conversation: Conversation) -> _OpenSession | None:
         """Open the session from which it was read, unless someone has written to it since."""
+        # Removed whatever follows: a source is good for one attempt, and from then on the open session counts.
         source = self._sources.pop(conversation, None)
         if source is None:
             return None
@@ -274,6 +276,7 @@ class ConversationStore:
             stored = self.store.open(source.session)
         except InvalidInput:
             return None
+        # By the number of events: a log only grows, so as many events are the same events.
         if stored.tally.events != source.stored_events:
             stored.close()
             return None

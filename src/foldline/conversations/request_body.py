@@ -29,9 +29,10 @@ _MESSAGE_FIELDS: Final = ("role", "content")  # an item without a type but with 
 # Some later readers of the body cannot parse deeper JSON, and no client sends it on purpose.
 _MAX_LEVELS: Final = 100
 
-_TITLE_CHARS: Final = 80
+_TITLE_CHARS: Final = 80  # one line of a list
 
 
+# `json` reads NaN and Infinity, which JSON does not have (RFC 8259, section 6): an upstream would refuse them.
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
@@ -143,6 +144,7 @@ class RequestBody:
             if name not in self.spans:
                 pieces.append(f"{',' if self.spans else ''}{json.dumps(name)}:{changes[name]}")
         pieces.append(self.text[self.end :])
+        # The text came from UTF-8, so lone surrogates can only be in what was put in; they must not raise here.
         return "".join(pieces).encode("utf-8", "surrogatepass")
 
 

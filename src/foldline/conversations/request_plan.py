@@ -126,6 +126,7 @@ class LimitsByClient:
 
     def window_tokens(self, client: bytes, name: str, default_tokens: int) -> int:
         """Return the smaller of a window known from elsewhere and the one that a refusal named."""
+        # The smaller one: a refusal may only shrink a window, so no client can talk itself a larger one.
         return min(default_tokens, self._windows.get((client, name), default_tokens))
 
     def learn_window(self, client: bytes, name: str, tokens: int) -> None:
@@ -145,6 +146,7 @@ class LimitsByClient:
         low, high = (int(share * counted_tokens) for share in _BELIEVED_SHARES)
         tokens = min(reported_tokens, high) if reported_tokens else low
         now = self.clock()
+        # The largest size within the hour: a small request that is answered later proves nothing against it.
         before, at = self._answered.get((client, name), (0, now))
         if tokens >= before or now - at > _ANSWER_SECONDS:
             _store(self._answered, (client, name), (tokens, now), self.max_names)

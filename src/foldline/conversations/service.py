@@ -142,6 +142,8 @@ class Conversations:
 
         Raises DoesNotFit, and InvalidInput for messages that cannot be parsed: those can only be passed on.
         """
+        # The lock belongs to a conversation, and finding that takes awaits: once the lock is held, another request may
+        # have continued, evicted or replaced the conversation. So each attempt checks again under the lock.
         request.sent = sent
         for _ in range(_MAX_ATTEMPTS):
             try:
@@ -155,7 +157,7 @@ class Conversations:
                     return await self._plan_locked(cached, request, warning)
                 except SessionLost:
                     self._finder.forget(cached)
-        # Others are always faster: fold a conversation of its own for this one request, and store nothing.
+        # Other requests were faster each time: fold a conversation of its own for this one request, and store nothing.
         cached = self._finder.create(request, [])
         request.name, request.mode = "", "look" if request.mode == "fold" else request.mode
         async with cached.lock:
@@ -272,7 +274,7 @@ class Conversations:
 
     def _index(self, cached: CachedConversation, request: IncomingRequest) -> None:
         """Find a conversation by the chains of its latest request from now on. O(new)."""
-        for evicted in self._cache.put(cached, request.exact, cached.extended_tolerant(request)):
+        for evicted in self._cache.add(cached, request.exact, cached.extended_tolerant(request)):
             if self._store is not None:
                 self._store.leave(evicted)
 

@@ -1,4 +1,4 @@
-"""Blocking work beside the event loop: worker threads, and a store that may be lost without holding up requests."""
+"""Blocking work outside of the event loop: worker threads, and a store that may fail without delaying requests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ STORE_LOST: Final = "the store does not answer"
 # How long a failed store is left alone: no request waits for it meanwhile.
 _RETRY_SECONDS: Final = 5.0
 
+# Recording and folding compute, and share one interpreter; more threads than this only wait for it.
 _THREADS: Final = 16
 # Summaries wait for a model in these, for minutes. In a pool of their own they hold up nothing else.
 _SUMMARY_THREADS: Final = 64
@@ -145,6 +146,7 @@ class StoreGuard:
         if not cached.lock.locked() and not self._has_unwritten(cached):
             self.store.forget(cached.conversation)
             return
+        # A task, since eviction happens in the middle of another request, which must not wait for this write.
         task = asyncio.create_task(self._write_and_forget(cached))
         self._leaving[task] = cached
         task.add_done_callback(self._leaving.pop)
@@ -187,6 +189,7 @@ class StoreGuard:
         except SessionLost:
             raise
         except (OSError, FoldlineError) as error:
+            # Only OSError means that the store is lost; a FoldlineError concerns one session, as a damaged log does.
             if isinstance(error, OSError):
                 self._lost_at = monotonic()
             self._notice(f"The store cannot be used: {error}")

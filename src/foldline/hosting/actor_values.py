@@ -19,16 +19,18 @@ class ActorLimits:
     """Bounds on concurrent work.
 
     At most `turns` run at a time over all sessions, and `queued` requests wait for one session. `warm` sessions stay in
-    memory between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `take_seconds` is the longest
+    memory between turns, each for `idle_seconds`. A turn is stopped after `turn_seconds`. `acquire_seconds` bounds the
     wait for a session that another process is writing.
     """
 
+    # 64 turns are 64 requests to one provider at a time; a context in memory takes some megabytes.
     turns: int = 64
     queued: int = 16
     warm: int = 64
     idle_seconds: float = 300.0
     turn_seconds: float = 3_600.0
-    take_seconds: float = 120.0
+    # Most turns end within it. Longer, and clients give up before their request does.
+    acquire_seconds: float = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class KeyReused(InvalidInput):
     """The key belongs to another message of the session, so its turn is not the requested one."""
 
     def __init__(self) -> None:
-        super().__init__("another message of this session had this key: take a new one", place="key")
+        super().__init__("another message of this session had this key; use a new one", place="key")
 
 
 class SessionDeleted(InvalidInput):

@@ -81,11 +81,12 @@ class AgentConversation:
         """Return the agent, created at the first call. Raises InvalidInput, OSError."""
         if self._agent is None:
             parts = await self._parts()
+            # Created with the first turn, not with the chat: a person who leaves at once leaves no empty session.
             if self._stored is None and self.store is not None:
                 self._stored = self._create(parts)
             elif self._stored is not None:
                 await self._load_stored(parts)
-            if self._agent is None:
+            if self._agent is None:  # `_load_stored` has one already if it carried the session over
                 self._agent = assemble(parts, tell=self._emit, stored=self._stored)
         return self._agent
 
@@ -111,6 +112,7 @@ class AgentConversation:
         found = self.store.find(name)
         if found == self.id:
             return found
+        # Opened before the current one is left: if it is damaged or taken, the conversation stays where it was.
         opened = self.store.open(found)
         self.clear()
         self._stored = opened
@@ -142,6 +144,7 @@ class AgentConversation:
     async def use_policy(self, name: str) -> None:
         """Continue under another policy. Raises InvalidInput for an unknown one."""
         self._policy = named_policy(name)
+        # The session stays and gets a new agent around it: a policy is fixed when its agent is assembled.
         if self._agent is not None:
             self._agent = self._reassembled(self._agent, await self._parts())
 
@@ -155,9 +158,9 @@ class AgentConversation:
         model = self._settings_for_name(name)
         picked = await select_model(model_choice(model), self.runtime.environ)
         # The runtime changes only after the selection succeeded: a mistyped name leaves the old model in place.
-        own_summaries = replace(self.runtime.settings, model=model)
+        settings = replace(self.runtime.settings, model=model)
         agent, left = self._agent, self.id
-        await self.runtime.change(own_summaries, picked)
+        await self.runtime.change(settings, picked)
         if agent is None:
             return None
         parts = await self._parts()
@@ -173,15 +176,19 @@ class AgentConversation:
         """The settings of a model given by name."""
         now = self.runtime.settings.model
         provider, _, rest = name.partition(":")
+        # The most explicit form first. A model of a local server may have a colon in its name ("qwen3:8b"), so the part
+        # before it counts only if it is a provider.
         if name in _PROVIDERS:
             return ModelSettings(provider=name)
         if rest and provider in _PROVIDERS:
             return ModelSettings(provider=provider, name=rest)
+        # Limits belong to one model; the address and key stay, as the server may have several models.
         if now.base_url is not None:
             return replace(now, name=name, max_input_tokens=None, max_output_tokens=None)
-        known = lookup(name)
-        if known.known and known.vendor in _PROVIDERS:
-            return ModelSettings(provider=known.vendor, name=name)
+        # A known model of another vendor would be refused by the current server, with a message about a wrong name.
+        catalogued = lookup(name)
+        if catalogued.known and catalogued.vendor in _PROVIDERS:
+            return ModelSettings(provider=catalogued.vendor, name=name)
         return ModelSettings(provider=self.runtime.provider.name, name=name, api_key_env=now.api_key_env)
 
     async def _parts(self) -> Parts:
@@ -200,6 +207,7 @@ class AgentConversation:
             if (header.model, header.policy) != (provider.model, policy):
                 old.change(model=provider.model, policy=policy)
             return
+        # The old session is only read, in its own dialect. Nothing is sent, so it needs no system text and no tools.
         under = RunSettings(
             dialect=header.dialect,
             model=header.model or "",
@@ -236,7 +244,7 @@ class AgentConversation:
 
 def named_policy(name: str) -> PolicySettings:
     """The settings of a policy by its name. Raises InvalidInput that lists the known names."""
-    preset(name)  # its error is for a person who typed a name, that of the settings for a line of a file
+    preset(name)  # raises an error for a person who typed a name; that of PolicySettings is for a line of a file
     return PolicySettings(name=name)
 
 
@@ -251,6 +259,7 @@ def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: Stored
     shown = [message for tile in context.view.tiles for message in tile.messages]
     # By identity: two equal messages may differ in their pin.
     pinned = {id(m) for tile in context.view.tiles if tile.pinned for m in tile.messages}
+    # What the model was shown, not the whole log: the new model may have a smaller window.
     converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
     agent = assemble(parts, tell=emit, stored=stored)
     record_messages(agent.session, converted.messages)
@@ -262,6 +271,7 @@ def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: Stored
 def record_messages(session: AgentSession, messages: Sequence[Message]) -> None:
     """Record messages made elsewhere, with their kinds and pins."""
     codec = codec_for(session.settings.dialect)
+    # In runs of one kind: the session records a kind for each call, and keeps groups within it.
     for kind, same in groupby(messages, key=lambda message: message.kind):
         together = list(same)
         entries = session.record([codec.write(message) for message in together], kind=kind)

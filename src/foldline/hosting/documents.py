@@ -25,7 +25,7 @@ from foldline.tokens import ESTIMATE
 __all__ = ["StoredDocument", "store_document"]
 
 _NAME_CHARS: Final = 100
-_CHUNK_LINES: Final = 200
+_CHUNK_LINES: Final = 200  # a page of a usual source file; more would often exceed the budget of one result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +45,20 @@ class StoredDocument:
     prompt_text: str
 
 
-async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_tokens: int = 0) -> StoredDocument:
+async def store_document(actor: SessionActor, name: str, data: bytes, *, used_tokens: int = 0) -> StoredDocument:
     """Store a file in the archive of a session, as safe as its log, and return what the model reads of it.
 
     `taken_tokens` is the size of the other files of the same message. Raises what `SessionActor.keep` raises. A PDF
     takes half a second and more, in a process of its own.
     """
     name = plain_line(name, _NAME_CHARS) or "file"
+    # The bytes first: if the text cannot be read, nothing that the user sent is lost.
     original = await actor.keep(data)
     upload = _ReceivedFile(json.dumps(name, ensure_ascii=False), len(data), original)
     try:
         # The reader process counts for this session, and is stopped with it.
         with owned_by(actor.id):
+            # By its bytes, not its name: people rename files, and the sender chooses the name.
             if is_pdf(data[:HEAD_BYTES]):
                 text, note = await READERS.run(lambda stop: _pdf_text(data, name, stop)), ""
             else:
@@ -65,9 +67,11 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, taken_t
         return upload.document(name, f"It {error.reason}; its bytes are kept.")
     if not text.strip():
         return upload.document(name, "There is no text in it.")
+    # The text is an object of its own, so that `recall` reads it by lines without parsing the PDF again.
     key = await actor.keep(text.encode("utf-8", "surrogatepass"))
+    # Asked last: other turns may have filled the window while the file was read.
     room, recalls = await actor.inspect(_room)
-    room = Room(room.window_tokens, room.used_tokens + taken_tokens)
+    room = Room(room.window_tokens, room.used_tokens + used_tokens)
     return upload.with_text(name, text, note, key, room, recalls=recalls)
 
 
@@ -133,6 +137,7 @@ def _pdf_text(data: bytes, name: str, stop: StopSignal) -> str:
 def _text(data: bytes, name: str) -> tuple[str, str]:
     """Return the text of a file, and a note on how it was decoded. Raises InvalidInput for a file without text."""
     found = decoded(data, name)
+    # The JSON of a notebook is mostly metadata and encoded output; people mean its cells.
     if name.lower().endswith(".ipynb"):
         try:
             return notebook_text(found.text), found.note.strip("[]")

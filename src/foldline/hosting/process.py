@@ -1,4 +1,4 @@
-"""Settings and signals of a server process: how threads share the interpreter, and how SIGINT and SIGTERM end it."""
+"""Settings and signals of a server process: the sharing of the interpreter among threads, SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def set_pace() -> None:
     default rate took a tenth of a proxy's time (measured with 64 streams), in pauses of up to 60 ms.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    # Frozen objects are not looked at again. Collected first, or garbage would be frozen with them.
     gc.collect()
     gc.freeze()
     # Larger generations: most objects of a request die by reference counting, long before a cycle matters.
@@ -48,11 +49,11 @@ def signal_handlers(presses: Mapping[signal.Signals, Handler]) -> Iterator[None]
                 loop.add_signal_handler(number, press)
                 stack.callback(loop.remove_signal_handler, number)
             except NotImplementedError:  # the loops of Windows have none: Python's own, which wakes them
-                stack.callback(signal.signal, number, signal.signal(number, _handed_over(loop, press)))
+                stack.callback(signal.signal, number, signal.signal(number, _in_loop(loop, press)))
         yield
 
 
-def _handed_over(loop: asyncio.AbstractEventLoop, press: Handler) -> Callable[[int, FrameType | None], None]:
+def _in_loop(loop: asyncio.AbstractEventLoop, press: Handler) -> Callable[[int, FrameType | None], None]:
     def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
         loop.call_soon_threadsafe(press)
@@ -80,7 +81,7 @@ class ShutdownRequest:
                 self._notice("Stopping (again: at once)")
             else:
                 work.cancel()
-        elif not self._is_cut_off:  # a third one would cut off how the end is written down
+        elif not self._is_cut_off:  # a third one would cut off the recording of the end
             self._is_cut_off = True
             work.cancel()
 
@@ -90,6 +91,7 @@ async def run_until_signal(
 ) -> None:
     """Run a door until it ends: cleanly after a first SIGINT or SIGTERM, at once after a second. Raises its errors."""
     shutdown = ShutdownRequest(notice)
+    # A task of its own: a signal cancels the door, and this function still sees how it ended.
     work = asyncio.create_task(door(shutdown))
 
     def press() -> None:
@@ -99,6 +101,7 @@ async def run_until_signal(
         try:
             await work
         except asyncio.CancelledError:
+            # After a signal the cancellation is the expected end. Without one, it came from outside, and is passed on.
             if not shutdown.requested.is_set():
                 work.cancel()
                 raise
@@ -107,14 +110,15 @@ async def run_until_signal(
 async def stop_with_grace(stop: Callable[[float], Awaitable[object]], grace_seconds: float, *, spared: int = 0) -> None:
     """Call `stop` with the grace period, or with none if this task is cancelled, before or meanwhile.
 
-    That many cancellations before it are `spared`: they leave the grace. A cancellation is raised at one await only:
-    one that came at another, while a block was left, would be unknown to a `finally` that stops the work, and the whole
-    grace would be waited for.
+    The first `spared` cancellations leave the grace in place.
     """
+    # A cancellation is raised at one await only. If that was an earlier one, while another block was left, a `finally`
+    # that stops the work would not know of it, and would wait for the whole grace period. So the count is asked.
     task = asyncio.current_task()
     if task is not None and task.cancelling() > spared:
         await stop(0.0)
         return
+    # `stop` may be called twice, so it must be safe to repeat: the second call cuts off what the first waits for.
     try:
         await stop(grace_seconds)
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""From user settings to what an agent runs on: settings, the model, its window, MCP servers, the call log.
+"""The runtime of agents, from user settings: the model, its window, MCP servers, the call log.
 
 Knows no terminal: every interface that runs agents starts here. Heavy modules are loaded when needed, so that a prompt
 is on screen first.
@@ -50,6 +50,7 @@ _FLAGS: Final = {
     "policy.name": "--policy",
     "tools.allow": "--allow",
 }
+# The prefix of a place in the settings that came from an option: the error then names the option.
 _FROM_FLAGS: Final = "command line: "
 
 ALLOWABLE: Final = ("write_file", "edit_file", "run_command")
@@ -80,8 +81,9 @@ def settings_of_flags(options: Options) -> dict[str, Json]:
         "base_url": options.base_url,
         "max_input_tokens": options.window,
     }
-    given = {name: value for name, value in model.items() if value is not None}
-    flags: dict[str, Json] = {"model": given} if given else {}
+    # Only what was given: an absent option must not override the settings file with null.
+    model = {name: value for name, value in model.items() if value is not None}
+    flags: dict[str, Json] = {"model": model} if model else {}
     if options.policy is not None:
         flags["policy"] = options.policy
     if options.allow:
@@ -91,6 +93,7 @@ def settings_of_flags(options: Options) -> dict[str, Json]:
 
 def settings_for(options: Options, environ: Mapping[str, str], *, folder: Path | None = None) -> LoadedSettings:
     """Load the settings in effect under these options. Raises InvalidInput; for an option it names the flag."""
+    # Checked before the files are read, by the option's own list: a typing error needs no other message.
     for name in options.allow:
         if name not in ALLOWABLE:
             raise InvalidInput(f"{name[:80]!r} is no tool to be allowed; {', '.join(ALLOWABLE)} are", place="--allow")
@@ -145,8 +148,7 @@ def _known_tools(settings: AgentSettings) -> tuple[str, ...]:
 
 def _check_allowed(settings: AgentSettings) -> None:
     """Raise InvalidInput for an allowed name that is no tool: it would have no effect."""
-    known = _known_tools(settings)
-    for name in sorted(settings.tools.allow.difference(known)):
+    for name in sorted(settings.tools.allow.difference(_known_tools(settings))):
         raise InvalidInput(f"{name!r} is no tool; {', '.join(ALLOWABLE)} are off unless allowed", place="tools.allow")
 
 
@@ -158,7 +160,7 @@ async def _summariser(model: ModelSettings, environ: Mapping[str, str]) -> Selec
         return await select_model(model_choice(model), environ)
     except InvalidInput as error:
         raise InvalidInput(error.reason, place=f"summariser.{error.place or 'model'}") from None
-    except MissingExtra:
+    except MissingExtra:  # it names a command to install, for any model
         raise
     except FoldlineError as error:
         raise FoldlineError(f"summariser: {error}") from None
@@ -186,12 +188,13 @@ async def window_size(
     if settings.model.max_input_tokens is not None:
         return WindowSize(settings.model.max_input_tokens, "as set")
     # An error states the limit in force; a server or the catalogue may state the model's nominal one.
-    known = learned.get((provider.endpoint, provider.model))
-    if known is not None:
-        return WindowSize(known, "learned from an error")
+    named = learned.get((provider.endpoint, provider.model))
+    if named is not None:
+        return WindowSize(named, "learned from an error")
     reported = await provider.window_tokens() if ask else None
     if reported is not None:
         return WindowSize(reported, "the server says so")
+    # An embedded model has the path of a file as its address: it is local, whatever `Endpoint` would make of it.
     address = provider.endpoint
     local = (
         not address.startswith(("http://", "https://"))
@@ -226,7 +229,7 @@ class Runtime:
         self._servers = AsyncExitStack()
         self._tools: tuple[Tool, ...] | None = None
         # Sessions that begin at the same moment share one start of the MCP servers.
-        self._asking = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
 
     @classmethod
     async def start(
@@ -253,8 +256,7 @@ class Runtime:
         try:
             if settings.summaries and settings.summariser is not None:
                 summaries = await _summariser(settings.summariser, environ)
-        # The first model may hold a process or connections by now.
-        except BaseException:
+        except BaseException:  # the first model may hold a process or connections by now
             await picked.provider.aclose()
             raise
         return cls(
@@ -277,7 +279,7 @@ class Runtime:
         """Return what an agent is assembled from. The first call queries the window and starts MCP servers."""
         from foldline.agent.assemble import Parts, tool_names
 
-        async with self._asking:
+        async with self._start_lock:
             # Once for all sessions of a model: the query takes up to 2 s on a server that does not answer.
             if self.window is None:
                 self.window = await window_size(self.settings, self.provider, self.learned)
@@ -308,11 +310,13 @@ class Runtime:
         before = self.picked.provider
         self.settings = settings
         if picked is not None:
+            # The window belongs to the model, so it is looked up again. MCP servers stay: they know nothing of models.
             self.picked, self.window = picked, None
             await before.aclose()
 
     async def aclose(self) -> None:
         """End MCP servers and an embedded model, and close connections and files. Closing twice is harmless."""
+        # Each end runs even if the one before it fails: a process left behind would keep its port and memory.
         try:
             await self._servers.aclose()
         finally:
@@ -345,18 +349,20 @@ class Runtime:
         try:
             from foldline.agent.tools.mcp.client import McpServer, mcp_tools
 
-            given = own.resolved(self.environ)
+            # Variables are resolved here and not in the settings: a missing one concerns this server alone.
+            resolved = own.resolved(self.environ)
             server = McpServer(
                 name=name,
-                command=given.command,
-                args=given.args,
-                env=given.env,
-                url=given.url,
-                headers=given.headers,
-                allow=given.allow,
+                command=resolved.command,
+                args=resolved.args,
+                env=resolved.env,
+                url=resolved.url,
+                headers=resolved.headers,
+                allow=resolved.allow,
             )
             return await self._servers.enter_async_context(mcp_tools(name, server))
         except FoldlineError as error:
+            # Errors of the MCP client name the server already; those of its settings do not.
             place = "" if str(error).startswith("MCP server") else f"MCP server {name}: "
             self._notice(f"{place}{error}")
             return ()

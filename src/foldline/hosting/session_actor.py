@@ -224,6 +224,7 @@ class SessionActor:
         async def work(agent: Agent) -> T:
             return read(self._state())
 
+        # It waits for nothing: a turn may take an hour, and its figures are shown while it runs.
         if self._turn is not None or self._compacting:
             return read(self._state())
         if not self._long_tasks:
@@ -263,6 +264,7 @@ class SessionActor:
 
     async def cool(self) -> None:
         """Release memory and files if nothing is running."""
+        # Both: work may be queued without the lock, and the lock may be held by `delete`.
         if not self.busy and not self._order_lock.locked():
             async with self._order_lock:
                 await self._lease.unload()
@@ -300,7 +302,7 @@ class SessionActor:
             raise self._refusal()
         if len(self._tasks) > self._limits.queued:
             raise TooManyWaiting(self.queued)
-        limit_seconds = self._limits.take_seconds if wait_seconds is None else wait_seconds
+        limit_seconds = self._limits.acquire_seconds if wait_seconds is None else wait_seconds
         task = asyncio.create_task(self._run_in_order(work, is_turn, limit_seconds))
         self._tasks.add(task)
         task.add_done_callback(self._forget_task)
@@ -363,24 +365,24 @@ class SessionActor:
 
     def _state(self) -> SessionState:
         agent, stored = self._lease.current
-        under = agent.session.settings
-        return SessionState(agent.session.context, stored.header, stored.tally, under.system, under.tools)
+        settings = agent.session.settings
+        return SessionState(agent.session.context, stored.header, stored.tally, settings.system, settings.tools)
 
     def _read_stored(self, parts: Parts) -> SessionState:
         recording = self._store.read(self.id)
         header = recording.header
         if header.dialect != parts.provider.dialect:
             return SessionState(recording.replay(), header, recording.tally)
-        under = assemble(parts, tell=lambda event: None).session.settings
+        settings = assemble(parts, tell=lambda event: None).session.settings
         context = recording.replay(
             model=parts.provider.model,
             window=parts.window_tokens,
-            max_output_tokens=under.max_output_tokens,
-            system=under.system,
-            tools=under.tools,
-            counter=under.counter,
+            max_output_tokens=settings.max_output_tokens,
+            system=settings.system,
+            tools=settings.tools,
+            counter=settings.counter,
         )
-        return SessionState(context, header, recording.tally, under.system, under.tools)
+        return SessionState(context, header, recording.tally, settings.system, settings.tools)
 
     def _on_event(self, event: AgentEvent) -> None:
         if self._listener is not None:

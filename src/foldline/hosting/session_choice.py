@@ -1,4 +1,4 @@
-"""Where sessions are stored, and which one a command means: an id, a prefix of one, "latest", or a sub-agent's."""
+"""The store that a command works on, and the session that it names: an id, a prefix, "latest", or a sub-agent's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 AGENTS: Final = "agents"
-"""What stands between the id of an agent's session and that of a sub-agent."""
+"""The part of a name between the id of an agent's session and that of a sub-agent."""
 
 STORE: Final = "FOLDLINE_STORE"
 """The environment variable that says where sessions are kept: a password in it is in no list of processes."""
@@ -95,8 +95,8 @@ def store_options(*names: str) -> Callable[[Command], Command]:
     An error of the disk or database becomes one line (InvalidInput). A missing database is refused: it holds no
     session.
     """
-    means = f"Where sessions are kept: a folder, sqlite:///FILE or postgresql://…; without it {STORE}, else a folder."
-    option = click.option(*names, "store", metavar="PLACE", help=means)
+    about = f"Where sessions are kept: a folder, sqlite:///FILE or postgresql://…; without it {STORE}, else a folder."
+    option = click.option(*names, "store", metavar="PLACE", help=about)
 
     def with_options(command: Command) -> Command:
         @wraps(command)
@@ -123,7 +123,7 @@ def in_one_line(command: Command) -> Command:
         try:
             return command(*args, **kwargs)
         except BrokenPipeError:
-            raise  # to be met where all commands meet it (cli.py)
+            raise  # a reader that has seen enough (`| head`) is no error; the command line handles it for all commands
         except OSError as error:
             raise InvalidInput(error.strerror or str(error), place=str(error.filename or "sessions")) from error
 
@@ -144,11 +144,13 @@ def store_place(
     from foldline.store.addresses import is_address
     from foldline.store.paths import sessions_path
 
+    # An empty option is a mistake in a script (an unset variable), an empty variable means that none is set.
     place = environ.get(STORE) if requested is None else requested
     if requested is not None and not requested:
         raise InvalidInput("is empty: it takes a folder, or the address of a database", place=option)
     if not place:
         return (usual or sessions_path)(environ)
+    # SQLite files are often given as plain paths. Opened as a folder, one would only fail with "not a directory".
     if not is_address(place) and os.path.isfile(os.path.expanduser(place)):
         raise InvalidInput(f"is a file and no folder; a database in it would be sqlite:///{place}", place=place)
     return place
@@ -167,11 +169,12 @@ def sub_agents(selected: SelectedSession) -> Store:
 
     if selected.folder is None:
         return selected.store.agents(selected.id)
-    return FileStore(selected.folder / AGENTS)  # without a look at the session: it may be damaged, and they not
+    # By path, without opening the session: it may be damaged while its sub-agents are not.
+    return FileStore(selected.folder / AGENTS)
 
 
 def select_session(store: Store, requested: str) -> SelectedSession:
-    """Find the session that `named` means; sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
+    """Find the session that `requested` names; sub-agents follow after slashes. Writes nothing. Raises InvalidInput."""
     name, found = "", None
     # "agents" in a name is optional: ID/ID and ID/agents/ID mean the same.
     parts = [part for part in requested.split("/") if part != AGENTS]

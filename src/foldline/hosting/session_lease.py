@@ -23,6 +23,7 @@ from foldline.store.base import Store, StoredSession
 
 __all__ = ["DialectMismatch", "SessionLease"]
 
+# A lease is held for one turn. Polled, as no store can notify all processes; half a second is short beside a turn.
 _FIRST_WAIT_SECONDS: Final = 0.05
 _LONGEST_WAIT_SECONDS: Final = 0.5
 
@@ -31,7 +32,7 @@ class DialectMismatch(InvalidInput):
     """The session speaks another dialect than the current model. A new session can start from what it shows."""
 
     def __init__(self, name: str, own: str, current: str) -> None:
-        super().__init__(f"speaks {own}, the model of now {current}; begin a session from it", place=name)
+        super().__init__(f"speaks {own}, and the current model {current}; begin a session from it", place=name)
 
 
 class SessionLease:
@@ -60,7 +61,7 @@ class SessionLease:
     def current(self) -> tuple[Agent, StoredSession]:
         """The agent and its session, while they are acquired."""
         if self.agent is None or self.stored is None:
-            raise RuntimeError("the session was not taken")
+            raise RuntimeError("the session is not acquired")
         return self.agent, self.stored
 
     async def acquire(self, wait_seconds: float, slot: asyncio.Semaphore | None = None) -> Agent:
@@ -72,7 +73,7 @@ class SessionLease:
         """
         until, pause_seconds = monotonic() + wait_seconds, _FIRST_WAIT_SECONDS
         while True:
-            # Anew for each attempt: the model may have changed while this one waited.
+            # Built for each attempt: the model may have changed while this one waited.
             parts = await self._runtime.parts(self._allowed)
             async with AsyncExitStack() as stack:
                 # The slot first, the session second: a session that is held while it waits for a slot would be
@@ -87,7 +88,7 @@ class SessionLease:
                 except SessionLost:  # another process took it over since the last attempt: read it again
                     await self.unload()
                 else:
-                    stack.pop_all()
+                    stack.pop_all()  # the caller releases the slot, after the turn
                     return self.agent
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, _LONGEST_WAIT_SECONDS)
@@ -113,11 +114,12 @@ class SessionLease:
         if self.stored is not None:
             try:
                 await run_to_end(self.stored.release)
-            except (OSError, FoldlineError):  # an unreachable database frees the session itself, after its lease
+            except (OSError, FoldlineError):  # an unreachable database frees the session when its lease expires
                 await self.unload()
 
     async def unload(self) -> None:
         """Release memory and files."""
+        # Cleared before the await: whoever comes next must not find an agent whose files are being closed.
         stored, self.stored, self.agent = self.stored, None, None
         if stored is not None:
             with suppress(OSError, FoldlineError):
@@ -128,6 +130,7 @@ class SessionLease:
         if self.stored is None:
             await run_to_end(self._store.delete, self.name)
             return
+        # Acquired first: another process may be in the middle of a turn, and would write into a deleted session.
         await run_to_end(self.stored.acquire)
         await run_to_end(self.stored.discard)
         self.stored = self.agent = None

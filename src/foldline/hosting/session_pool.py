@@ -31,6 +31,7 @@ AskPermission = Callable[[str, PermissionRequest], Awaitable[bool]]
 PoolListener = Callable[[str, AgentEvent], None]
 """Receives every event of every session, with the session's id."""
 
+# Far below the idle time of a session, and one pass over the actors costs microseconds.
 _SWEEP_SECONDS: Final = 5.0
 
 
@@ -50,6 +51,7 @@ class SessionPool:
         self._turns = asyncio.Semaphore(self.limits.turns)
         self._actors: dict[str, SessionActor] = {}
         self._listeners: dict[object, PoolListener] = {}
+        # Two first messages of one chat must not create two sessions for it.
         self._keys: dict[str, asyncio.Lock] = {}
         self._idle_event = asyncio.Event()
         self._sweeper: asyncio.Task[None] | None = None
@@ -99,6 +101,7 @@ class SessionPool:
 
     async def actor(self, name: str) -> SessionActor:
         """Find a session by its id, a prefix of it, or "latest". Raises InvalidInput if there is none, OSError."""
+        # The whole id of a known session, as in nearly every request: no look into the store.
         if name in self._actors:
             return self._actors[name]
         return self._actor(await asyncio.to_thread(self.store.find, name))
@@ -112,9 +115,10 @@ class SessionPool:
             name = await asyncio.to_thread(self.store.session_of, key)
             if name is not None:
                 actor = await self.actor(name)
-                header = await asyncio.to_thread(self._header_dialect, name)
-                if header == self.runtime.provider.dialect:
+                dialect = await asyncio.to_thread(self._header_dialect, name)
+                if dialect == self.runtime.provider.dialect:
                     return actor
+            # Bound after it was created: a crash in between leaves an unbound session, not a key without one.
             created = await self.create(policy=policy, title=title, source=name)
             await asyncio.to_thread(self.store.bind, key, created.id)
             return created
@@ -150,6 +154,7 @@ class SessionPool:
 
         The listener must not wait, nor raise.
         """
+        # A key of its own: the same listener may subscribe twice.
         mark = object()
         self._listeners[mark] = listener
 
@@ -168,6 +173,7 @@ class SessionPool:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
             self._sweeper = None
+        # Side by side: the grace period is for all of them together.
         await asyncio.gather(*(actor.stop(grace_seconds) for actor in self._actors.values()))
         self._actors.clear()
 
@@ -206,6 +212,7 @@ class SessionPool:
         return allowed
 
     def _emit(self, name: str, event: AgentEvent) -> None:
+        # A copy: a listener may end its own subscription.
         for listener in tuple(self._listeners.values()):
             listener(name, event)
 
@@ -222,6 +229,8 @@ class SessionPool:
             for place, actor in enumerate(warm):
                 if place < too_many or monotonic() - actor.used_at >= self.limits.idle_seconds:
                     await actor.cool()
+            # An actor without a context is small, but a server may see millions of ids. No await in this loop: nobody
+            # can submit work to an actor between the check and the removal.
             for name, actor in list(self._actors.items()):
                 if not actor.warm and not actor.busy and monotonic() - actor.used_at >= self.limits.idle_seconds:
                     del self._actors[name]
@@ -249,6 +258,7 @@ async def open_pool(
     if not workspace.is_dir():
         raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
     loaded = settings_for(options, environ)
+    # A settings file in a foreign folder could name a command or send the key elsewhere; the user is told what is off.
     for withheld in loaded.withheld:
         notice(f"not before it is trusted (foldline config trust): {withheld}")
     place = store_place(store, environ)

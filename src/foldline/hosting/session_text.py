@@ -73,6 +73,7 @@ def author_of(message: Message) -> str:
 
 def message_text(message: Message) -> str:
     """A whole message as text: words, calls after an arrow, results after a reversed one, names for what is no text."""
+    # Parts without text (a signature, an empty block) would only leave empty lines.
     pieces = [piece for part in message.parts if (piece := _piece(part))]
     return "\n".join([*pieces, *([f"(cited) {message.cited}"] if message.cited else [])])
 
@@ -144,10 +145,11 @@ def redacted(value: Json, name: str = "") -> Json:
 
 def json_text(value: Json, indent: int | None = None) -> str:
     """Dump JSON that UTF-8 can encode: half a surrogate pair makes all of it ASCII with escapes."""
+    # Tried first without escapes: an export is read by people, and not all of them write in ASCII.
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:
         text = json.dumps(value, indent=indent)
     return text
 

@@ -44,8 +44,8 @@ def turns_of(records: Iterable[Record]) -> Iterator[TurnRecord]:
         if kind == "turn" and record.get("state") == "begun":
             if turn is not None and turn.start >= 0:
                 yield turn
-            # A turn without a message left nothing that a client could name.
-            number += turn is None or turn.start >= 0  # without a message it never was
+            # A turn without a message (refused, or killed at once) takes no number: clients count those that they see.
+            number += turn is None or turn.start >= 0
             turn = TurnRecord(number=number, began=str(record.get("at", "")), folds=[])
         elif turn is not None:
             _add(turn, record)
@@ -86,6 +86,7 @@ def recorded_turn(records: Iterable[Record], seq: Seq, codec: Codec) -> tuple[st
             prompt = event.message.text
         elif isinstance(event, Entry) and event.message.role == "assistant":
             answer = event.message.text
-    known = cast(EndReason, reason if reason in _REASONS else "done")
-    why = "" if known == "done" else "This turn was asked for before, and ended so."
-    return prompt or "", TurnEnded(reason=known, text=answer, message=why)
+    # A newer version may have recorded a reason that this one does not know; the answer counts all the same.
+    ended = cast(EndReason, reason if reason in _REASONS else "done")
+    why = "" if ended == "done" else "This turn ran before under the same key, and ended so."
+    return prompt or "", TurnEnded(reason=ended, text=answer, message=why)

@@ -87,7 +87,7 @@ def test_a_turn_is_told_line_by_line(width: int) -> None:
     assert "folded 12 messages: 6,120 → 1,204 tokens (digest) · /why 2" in text
     assert "⟲ rate: slow down; trying again in 2.0 s (attempt 1)" in lines
     assert "The request was refused (prompt_overflow); sent again." in text
-    assert "the server told its limit (window): 8,192 tokens" in lines
+    assert "the server named its limit (window): 8,192 tokens" in lines
     assert lines[-2:] == ["All done.", "[tokens: 12,450 / 128,000 (9.7%) | response: 850 tokens]"]
 
 

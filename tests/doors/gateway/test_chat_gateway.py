@@ -196,7 +196,7 @@ def test_an_edit_runs_nothing_and_says_so(tmp_path: Path) -> None:
 
     with serve(fake) as served:
         texts = asyncio.run(talk(served))
-    assert "An edit changes nothing here: what was said first is kept. Send it as a new message." in texts
+    assert "An edit changes nothing here: the first version counts. Send it as a new message." in texts
     assert fake.served == 1
 
 
@@ -221,7 +221,7 @@ class Faulty(Paper):
         raise RuntimeError("a fault of its own")
 
 
-def test_a_fault_that_nobody_foresaw_is_told_to_the_person_and_its_owner(tmp_path: Path) -> None:
+def test_an_unexpected_fault_is_reported_to_the_person_and_the_owner(tmp_path: Path) -> None:
     async def talk(served: Served) -> tuple[list[str], list[str]]:
         paper = Faulty()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
@@ -232,7 +232,7 @@ def test_a_fault_that_nobody_foresaw_is_told_to_the_person_and_its_owner(tmp_pat
 
     with serve(FakeProvider("ok")) as served:
         texts, notices = asyncio.run(talk(served))
-    assert texts[0].startswith("⚠ Something went wrong here that nobody foresaw.")
+    assert texts[0].startswith("⚠ Something unexpected went wrong here.")
     assert "a fault of its own" not in texts[0]
     assert answers(texts)[1:] == ["ok"]
     [notice] = notices
@@ -261,7 +261,7 @@ def test_a_session_that_another_process_holds_is_said_to_be_in_use(tmp_path: Pat
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
-        limits = ActorLimits(take_seconds=0.0)
+        limits = ActorLimits(acquire_seconds=0.0)
         async with desk_over(paper, served.url, tmp_path, limits=limits) as (chat_gateway, _):
             await chat_gateway.receive([message("Hi", 1)])
             await paper.texts(1)
@@ -303,4 +303,4 @@ def test_a_full_disk_keeps_messages_with_the_platform(tmp_path: Path) -> None:
         texts, notices, waited = asyncio.run(talk(served))
     assert answers(texts) == ["ok", "ok"]
     assert waited
-    assert notices[0].startswith("Messages wait, as they cannot be written down: ")
+    assert notices[0].startswith("Messages wait, as they cannot be stored: ")

@@ -92,5 +92,5 @@ def test_a_message_comes_back_from_its_json_as_it_was() -> None:
     )
     assert Incoming.of(whole.as_json()) == whole
     for wrong in ({}, {"key": "1"}, {**whole.as_json(), "more": 1}, {**whole.as_json(), "where": 3}):
-        with pytest.raises(InvalidInput, match="no message that was kept"):
+        with pytest.raises(InvalidInput, match="is no stored message"):
             Incoming.of(wrong)

@@ -41,7 +41,7 @@ def test_telegram_that_is_away_for_a_moment_is_awaited(telegram_api: TelegramApi
         assert chat_gateway.said("Hi").startswith("ok")
         while len(chat_gateway.notices) < 2:  # the message is there before the gateway knows that it was taken
             time.sleep(0.01)
-        assert chat_gateway.notices == ["Telegram: Bad Gateway; trying again", "Telegram: there again"]
+        assert chat_gateway.notices == ["Telegram: Bad Gateway; trying again", "Telegram: connected again"]
         assert len(telegram_api.replies(USER)) == 1
 
 

@@ -25,7 +25,7 @@ def looks(api: Api, session: str) -> list[int]:
 
 
 def test_a_session_of_another_process_can_be_looked_at_and_not_written(tmp_path: Path) -> None:
-    with serving(tmp_path, "Hi.", actor_limits=ActorLimits(take_seconds=0.1)) as api:
+    with serving(tmp_path, "Hi.", actor_limits=ActorLimits(acquire_seconds=0.1)) as api:
         session = api.created()
         api.said(session, "Hello")
         other = FileStore(tmp_path / "sessions", fsync=False)

@@ -11,7 +11,7 @@ from apscheduler.triggers.cron import CronTrigger
 from tests.hosting.acting import acting
 from tests.serving import serve
 
-from foldline.doors.schedule.clock import running, scheduled
+from foldline.doors.schedule.clock import run_schedule, run_timers
 from foldline.doors.schedule.delivery import Courier
 from foldline.doors.schedule.entries import DueTimes, entries_of
 from foldline.doors.schedule.runner import ScheduleRunner
@@ -32,7 +32,7 @@ def test_what_is_due_each_second_runs_by_itself_until_the_end_of_the_block(tmp_p
             each_second = DueTimes(CronTrigger(second="*", timezone=UTC), every_hour=True)
             courier = Courier(pool.runtime.workspace, {})
             plan = ScheduleRunner(pool, [replace(entry, times=each_second)], courier, notice=lines.put_nowait)
-            async with running(plan, grace_seconds=5), asyncio.timeout(WAIT_SECONDS):
+            async with run_timers(plan, grace_seconds=5), asyncio.timeout(WAIT_SECONDS):
                 done = [line async for line in _lines(lines) if "done in" in line]
             assert len(done) == 3
             assert not plan._running
@@ -54,7 +54,7 @@ def test_without_a_schedule_nothing_is_started(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         off = YAML.replace("prompt:", "enabled: false, prompt:")
         for yaml in ("model: fake-model", off):
-            async with acting(url, tmp_path, yaml=yaml) as pool, scheduled(pool, notice=print) as plan:
+            async with acting(url, tmp_path, yaml=yaml) as pool, run_schedule(pool, notice=print) as plan:
                 assert plan is None
 
     with serve(FakeProvider("")) as served:
@@ -69,7 +69,7 @@ def test_a_missed_run_begins_with_the_block_and_missing_variables_are_told(tmp_p
         async with acting(url, tmp_path, yaml=yaml) as pool:
             [entry] = entries_of(pool.runtime.settings)
             pool.store.remember(entry.key, {"mark": entry.mark, "since": "2026-01-01T00:00:00+00:00"})
-            async with scheduled(pool, notice=lines.append) as plan:
+            async with run_schedule(pool, notice=lines.append) as plan:
                 assert plan is not None
                 await plan.wait_idle()
         return lines

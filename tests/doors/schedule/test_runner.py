@@ -16,7 +16,7 @@ from tests.serving import serve
 from tests.store.places import Places, store_at
 
 from foldline.doors.schedule.claims import last_outcome, load_run, load_status
-from foldline.doors.schedule.clock import running
+from foldline.doors.schedule.clock import run_timers
 from foldline.errors import InvalidInput
 from foldline.store.base import Store
 from foldline.store.folders import FileStore
@@ -472,7 +472,7 @@ def test_what_is_claimed_when_a_stop_comes_is_begun_and_recorded(at_the_start: b
     """A look that is cancelled while it claims, by the timer's end or in the first look of a process."""
 
     async def start(plan: Planned) -> None:
-        async with running(plan.schedule, grace_seconds=20):
+        async with run_timers(plan.schedule, grace_seconds=20):
             raise AssertionError("the first look was cancelled")
 
     async def run(url: str) -> None:

@@ -32,12 +32,13 @@ class ChatLoop:
         chat.consent.stop = self._interrupts.stop
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AgentConversation] | None = None
-        self._next_line = ""
+        self._next_line = ""  # an answer to a question that was in fact the next message
 
     async def run(self) -> int:
         """Run the whole chat. Raises FoldlineError and OSError if it cannot begin."""
         code, left = 0, None
         with self._interrupts.installed():
+            # The stack inside: closing it may print, and the screen is still alive then.
             async with refresh_screen(self.screen), self._stack:
                 print_banner(self.chat)
                 # A task of its own: the person can type while models and modules load.
@@ -61,7 +62,7 @@ class ChatLoop:
     async def conversation(self) -> AgentConversation:
         """Wait for the conversation to be open. Raises what kept it from opening."""
         if self._opening is None:
-            raise RuntimeError("the conversation has not begun")
+            raise RuntimeError("the conversation is not open")
         # Shielded: Ctrl-C during a command must not cancel the opening, which later commands need.
         return await asyncio.shield(self._opening)
 
@@ -80,6 +81,7 @@ class ChatLoop:
                 self.screen.error(f"not compacted: {error.reason}")
                 return
             finally:
+                # Also after Ctrl-C or an error: folds that were made before it are in effect.
                 conversation.save(agent)
         # A digest has no summary: its own text is what the model reads.
         shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
@@ -87,6 +89,7 @@ class ChatLoop:
 
     async def confirmed(self, question: str) -> bool:
         """Ask a question; only yes is yes."""
+        # A closed terminal or Ctrl-C is no consent.
         try:
             answer = await self.prompt.ask(question)
         except (EOFError, KeyboardInterrupt):
@@ -96,7 +99,7 @@ class ChatLoop:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _resume_arguments(self, conversation: AgentConversation) -> str | None:
-        """What `--resume` needs to find this session again; None if it is not on disk."""
+        """The arguments of `--resume` that find this session again; None if it is not on disk."""
         store = conversation.store
         if conversation.id is None or store is None:
             return None
@@ -106,6 +109,7 @@ class ChatLoop:
         if opening.cancelled():
             return
         error = opening.exception()
+        # It ends the wait for a line: `_read_lines` raises it, and nobody is left at a prompt without a chat.
         if error is not None:
             self.prompt.abort(error)
             return
@@ -141,6 +145,7 @@ class ChatLoop:
 
     async def _run_guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that Ctrl-C cancels; an error in it is one line."""
+        # What the person types meanwhile is not echoed, or it would be mixed with the answer.
         opening = self._opening
         with self.prompt.silent():
             try:

@@ -62,6 +62,7 @@ async def _compact(chat: ChatLoop, argument: str) -> None:
     from foldline.display import compact_question
 
     session = (await (await chat.conversation()).agent()).session
+    # A compaction may cost a call of the model, and replaces what the model sees.
     if await chat.confirmed(compact_question(session.figures)):
         await chat.compact(argument or None)
 
@@ -75,11 +76,13 @@ async def _quit(chat: ChatLoop, argument: str) -> None:
     raise LeaveError(0)
 
 
+# Commands without a module of their own: they need nothing that takes long to load.
 _HERE: Final[dict[str, RunCommand]] = {"/compact": _compact, "/help": _help, "/quit": _quit}
 
 
 async def run_command(chat: ChatLoop, typed: str) -> None:
     """Run a typed command. Raises InvalidInput for an unknown one or bad arguments."""
+    # Arguments are not split further: instructions and file names may contain spaces.
     name, _, argument = typed.strip().partition(" ")
     command = next((each for each in COMMANDS if each.name == name), None)
     if command is None:
@@ -88,6 +91,7 @@ async def run_command(chat: ChatLoop, typed: str) -> None:
         hint = f"did you mean {near[0]}?" if near else "/help lists them"
         raise InvalidInput(f"there is no command {name}; {hint} (/{name} says it to the model)")
     # Imported on use: the modules behind most commands take longer to load than the prompt may.
+    # The name of a function is the name of its command.
     run: RunCommand = _HERE.get(name) or getattr(import_module(f"foldline.doors.chat.{command.module}"), name[1:])
     await run(chat, argument.strip())
 

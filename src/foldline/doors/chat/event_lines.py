@@ -36,7 +36,7 @@ __all__ = [
 
 # Arguments that say most about a call, the most telling first.
 _MAIN: Final = ("command", "pattern", "path", "url", "query", "task", "name", "seq", "glob", "instructions")
-_ARGUMENT_CHARS: Final = 200
+_ARGUMENT_CHARS: Final = 200  # two lines of a usual terminal
 # Anything faster feels instant to a person (Nielsen's limit).
 _NOTICED_SECONDS: Final = 0.1
 
@@ -51,6 +51,7 @@ def seconds_text(seconds: float) -> str:
 def main_argument(arguments: str) -> str:
     """The most telling argument of a call, as one line; "" without any."""
     try:
+        # A model writes the arguments, so they may be no JSON at all, or nested without end.
         parsed = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
         return plain_line(arguments, _ARGUMENT_CHARS)
@@ -101,6 +102,7 @@ def fold_text(event: FoldFinished) -> str | None:
     """The effect of a fold: messages, tokens before and after, reducers, commands to inspect it; None for none."""
     if not event.folds:
         return None
+    # A later fold may cover an earlier one of the same batch. Counted twice, its messages would exceed the session.
     outer = [
         fold
         for fold in event.folds
@@ -162,7 +164,7 @@ class Journal:
             self._loud.write(f"{line}\n")
             self._loud.flush()
         folder = self._folder()
-        if folder is None:
+        if folder is None:  # the session is not on disk yet, or never will be (--no-save)
             return
         stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         # O_NOFOLLOW: a link planted in the folder must not redirect the log.
@@ -172,6 +174,7 @@ class Journal:
             with os.fdopen(handle, "a", encoding="utf-8", errors="replace") as file:
                 file.write(f"{stamp} {line}\n")
         except OSError as error:
+            # Once, to standard error: from then on the lines themselves go there too, and nothing is lost.
             if self._loud is None:
                 self._loud = sys.stderr
                 self._write(f"the log cannot be written: {error}")

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _FIRST_LINES: Final = 6
-_NEWEST: Final = 30
+_NEWEST: Final = 30  # a screenful
 _WHY: Final = re.compile(r"(fold +|f)?#?(\d+)")
 
 
@@ -71,13 +71,14 @@ async def why(chat: ChatLoop, argument: str) -> None:
     if found is None or number is None:
         raise InvalidInput("takes the number of a message, or of a fold: /why 12, /why fold 3", place="/why")
     session = (await (await chat.conversation()).agent()).session
+    # The whole log is read again: the context may have released the messages behind a fold.
     whole, screen = session.whole(), chat.screen
     if found[1]:
-        recorded_calls = {event.id: event for event in whole.events if isinstance(event, Fold)}
-        if number not in recorded_calls:
+        all_folds = {event.id: event for event in whole.events if isinstance(event, Fold)}
+        if number not in all_folds:
             raise InvalidInput(f"there is no fold {number}", place="/why")
-        folds: tuple[Fold, ...] = (recorded_calls[number],)
-        seq = recorded_calls[number].start
+        folds: tuple[Fold, ...] = (all_folds[number],)
+        seq = all_folds[number].start
     else:
         entry = entry_of(whole, number, "/why")
         folds, seq = session.explain(number), number
@@ -155,15 +156,15 @@ async def cost(chat: ChatLoop, argument: str) -> None:
     session = (await conversation.agent()).session
     # The call log knows the model of each call, also after a change of model; the session has usage alone.
     if conversation.runtime.calls is not None and conversation.id is not None:
-        recorded = read_calls(conversation.runtime.calls.path, session_id=conversation.id)
-        recorded_calls = [
+        logged = read_calls(conversation.runtime.calls.path, session_id=conversation.id)
+        calls = [
             PricedCall(each.model, each.prompt_tokens, each.cached_tokens, each.completion_tokens, each.estimated)
-            for each in recorded
+            for each in logged
             if not each.error
         ]
     else:
         model = session.settings.model
-        recorded_calls = [
+        calls = [
             PricedCall(
                 model,
                 usage.input_tokens,
@@ -176,9 +177,9 @@ async def cost(chat: ChatLoop, argument: str) -> None:
             for usage in session.whole().events
             if isinstance(usage, Usage)
         ]
-    if not recorded_calls:
+    if not calls:
         chat.screen.line("no model was called yet", "dim")
-    for line in cost_lines(costs_by_model(recorded_calls)):
+    for line in cost_lines(costs_by_model(calls)):
         chat.screen.line(line)
 
 
@@ -217,16 +218,17 @@ def costs_by_model(calls: Iterable[PricedCall]) -> list[ModelCost]:
     by_model: dict[str, list[PricedCall]] = {}
     for call in calls:
         by_model.setdefault(call.model, []).append(call)
-    return [_sum(model, recorded_calls) for model, recorded_calls in by_model.items()]
+    return [_sum(model, own) for model, own in by_model.items()]
 
 
 def _sum(model: str, calls: list[PricedCall]) -> ModelCost:
     prompt = sum(call.prompt_tokens for call in calls)
     cached = sum(call.cached_tokens for call in calls)
     answered = sum(call.completion_tokens for call in calls)
-    known = lookup(model)
+    # Call by call: the price steps of long requests depend on the size of each.
+    catalogued = lookup(model)
     paid = [
-        known.usd(
+        catalogued.usd(
             call.prompt_tokens,
             call.cached_tokens,
             call.completion_tokens,
@@ -288,6 +290,7 @@ def shares_of(context: Context, system: str | None) -> tuple[WindowShare, ...]:
     sizes = dict.fromkeys(_LABELS[:-1], 0)
     sizes["system"], sizes["tools"] = own, max(0, view.base_tokens - own)
     for tile in view.tiles:
+        # A group may hold shortened and whole messages side by side, so its tokens are split between two parts.
         shortened = sum(fold.tokens for fold in tile.forms.values())
         if tile.fold is not None:
             sizes["folded"] += tile.tokens
@@ -321,6 +324,7 @@ def bar_lines(shares: Sequence[WindowShare], window_tokens: int, *, width: int, 
     """The bar, and a line for each part with its tokens and its share of the window."""
     marks = _ASCII_MARKS if ascii_only else _MARKS
     bar = Text()
+    # A mark of its own for each part: colours alone say nothing without colour, or to the colour-blind.
     for mark, style, count in zip(marks, _STYLES, cells(shares, min(width, _MOST_COLUMNS)), strict=True):
         bar.append(mark * count, style)
     digits = max(len(f"{share.tokens:,}") for share in shares)
@@ -340,6 +344,7 @@ def _apportioned(sizes: Sequence[int], total: int) -> list[int]:
         return [0] * len(sizes)
     exact = [size * total / whole for size in sizes]
     out = [int(each) for each in exact]
+    # Rounding each share by itself could miss the total; the largest remainders get what is left (Hamilton's method).
     by_rest = sorted(range(len(sizes)), key=lambda at: exact[at] - out[at], reverse=True)
     for at in by_rest[: total - sum(out)]:
         out[at] += 1

@@ -1,4 +1,4 @@
-"""Ctrl-C and the signals that end a process: once stops what runs, twice within a second leaves the chat."""
+"""Ctrl-C and the signals that end a process: once stops the running work, twice within a second leaves the chat."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Interrupts:
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._last = -10.0 * _TWICE_SECONDS
-        self._task: asyncio.Task[Any] | None = None
+        self._last = -10.0 * _TWICE_SECONDS  # no press yet: the clock may begin at 0
+        self._task: asyncio.Task[Any] | None = None  # the work that Ctrl-C cancels; one at a time
         self.on_idle: Callable[[BaseException], object] = lambda error: None
         self.exit_code: int | None = None
 
@@ -52,6 +52,7 @@ class Interrupts:
 
     def stop(self) -> None:
         """Handle Ctrl-C: cancel what runs; the second time, leave the chat after it."""
+        # At the prompt the press is counted by whoever catches KeyboardInterrupt, with `pressed`.
         if self._task is None:
             self.on_idle(KeyboardInterrupt())
             return
@@ -93,6 +94,7 @@ class Interrupts:
         if sys.platform == "win32":  # its loops handle no signals: Ctrl-C raises KeyboardInterrupt as usual
             yield
             return
+        # 128 and the number of the signal: what a shell reports of a process that it ended.
         exit_code = {number: partial(self.leave, 128 + number) for number in (signal.SIGTERM, signal.SIGHUP)}
         with signal_handlers({signal.SIGINT: self.stop, **exit_code}):
             yield

@@ -44,6 +44,7 @@ class AnswerBlocks:
     def feed(self, text: str) -> list[str]:
         """Add a piece of text; return the blocks that it completes."""
         done: list[str] = []
+        # Control characters are made visible one by one, so a sequence that two pieces share does not escape.
         *whole, self._partial = (self._partial + plain(text)).split("\n")
         for line in whole:
             done += self._add_line(line)
@@ -59,6 +60,7 @@ class AnswerBlocks:
         found = _FENCE.match(line)
         if self._fence:
             self._append(line)
+            # A closing fence is at least as long as the opening one, and has no info string (CommonMark 0.31, 4.5).
             closing = found is not None and found[1].startswith(self._fence) and not found[2].strip()
             return self._close_block() if closing else []
         if not line.strip():
@@ -112,9 +114,11 @@ def load_renderer() -> type[Markdown]:
 def markdown(block: str) -> Markdown | Text:
     """Render a block. Nothing is left out: HTML stays as written, links keep their address."""
     try:
+        # The 16 colours of the terminal, which its user has chosen. No hyperlinks: they would hide the address.
         drawn = load_renderer()(block, code_theme="ansi_dark", hyperlinks=False)
     except RecursionError:  # nested deeper than anybody writes
         return Text(block)
+    # rich drops HTML. A model that explains HTML would seem to have said nothing.
     for token in drawn.parsed:
         if token.type == "html_block":
             token.type, token.tag, token.info = "fence", "code", ""

@@ -16,8 +16,9 @@ from foldline.text.formatting import plain
 
 __all__ = ["answer_once", "prompt_text", "read_piped"]
 
-STOPPED: Final = 130
+STOPPED: Final = 130  # 128 and SIGINT, as shells report it
 _FAILED: Final = 1
+# More than any window holds, and little enough for memory.
 _MOST_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -39,6 +40,7 @@ def read_piped(stdin: TextIO) -> str | None:
 
 def prompt_text(once: str | None, piped: str | None) -> str:
     """The prompt: the given text, then the piped one. Raises InvalidInput if both are empty."""
+    # The instruction before the data, as in `foldline chat --once "review this" < file`.
     text = "\n\n".join(part.strip("\n") for part in (once, piped) if part is not None and part.strip())
     if not text:
         raise InvalidInput("there is nothing in it", place="--once" if once is not None else "standard input")
@@ -80,4 +82,5 @@ async def answer_once(chat: Chat, text: str, *, as_events: bool = False, out: IO
                 code = await interrupts.run(turn())
             except LeaveError as leave:
                 return leave.code or STOPPED
+    # No code without a LeaveError: Ctrl-C has cancelled the turn.
     return STOPPED if code is None else code

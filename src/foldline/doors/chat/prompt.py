@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Consent", "LinePrompt", "PromptInput", "ToolkitPrompt", "prompt_for"]
 
+# A pasted file is a few hundred kilobytes at most; more than this fits no window.
 _LONGEST_LINE_BYTES = 1024 * 1024
 
 
@@ -77,6 +78,7 @@ class LinePrompt:
 
     async def ask(self, question: str) -> str:
         """The answer to a question."""
+        # Text typed before the question was not meant as its answer: "yes" in it must not allow anything.
         self._buffer = b""
         drop_typeahead(self._handle)
         return await self._read_line(f"{question} ")
@@ -99,16 +101,18 @@ class LinePrompt:
         sys.stdout.flush()
         loop = asyncio.get_running_loop()
         while b"\n" not in self._buffer and not self._ended:
+            # A reader on the loop, not a thread: a thread blocked in `read` would outlive the chat.
             self._waiting = loop.create_future()
             loop.add_reader(self._handle, self._read)
             try:
                 await self._waiting
-            except BaseException:
+            except BaseException:  # aborted or cancelled: the cursor stands behind the prompt
                 self._end()
                 raise
             finally:
                 loop.remove_reader(self._handle)
                 self._waiting = None
+        # The last line of a pipe may lack its line end; only nothing at all is the end.
         if b"\n" not in self._buffer and not self._buffer:
             self._end()
             raise EOFError
@@ -147,6 +151,7 @@ class ToolkitPrompt:
         def another_line(event: Any) -> None:
             event.current_buffer.insert_text("\n")
 
+        # Without a file that can be written, the history lasts as long as the chat.
         file = None if history is None else private_file(history)
         self._session: PromptSession[str] = PromptSession(
             history=InMemoryHistory() if file is None else FileHistory(file),
@@ -156,6 +161,7 @@ class ToolkitPrompt:
             color_depth=depth,
             reserve_space_for_menu=6,
         )
+        # A session of its own: answers to questions belong neither into the history nor into completion.
         self._questions: PromptSession[str] = PromptSession(color_depth=depth)
         self._active: PromptSession[str] | None = None
 
@@ -196,6 +202,7 @@ class ToolkitPrompt:
     async def _prompt(self, session: PromptSession[str], words: list[OneStyleAndTextTuple]) -> str:
         self._active = session
         try:
+            # SIGINT is handled by `Interrupts`: the prompt of a running turn must not swallow it.
             return await session.prompt_async(words, handle_sigint=False)
         finally:
             self._active = None
@@ -222,6 +229,7 @@ def private_file(path: Path) -> str | None:
     from foldline.store.files import make_private_folder
 
     try:
+        # Created here, because prompt-toolkit would create it readable for everybody: prompts may hold secrets.
         make_private_folder(path.parent)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     except OSError:
@@ -284,12 +292,13 @@ class Consent:
         if self.everything:
             return True
         if self.prompt is None:
-            # Once is enough: a turn may try dozens of calls.
+            # Reported once: a turn may try dozens of calls.
             if not self._reported:
                 self._reported = True
                 self._screen.line(f"{ask.tool} was not run: nobody can be asked here (--yes allows it)", "yellow")
             return False
         async with self._lock:
+            # Inside the lock: the answer to the question before may have been "always".
             if ask.tool in self._always:
                 return True
             with self._screen.paused():
@@ -297,6 +306,7 @@ class Consent:
 
     async def _ask(self, ask: PermissionRequest, prompt: PromptInput) -> bool:
         self._screen.line(f"{ask.tool} wants to run:", "bold yellow")
+        # Control characters made visible: a model could move the cursor and hide a part of its call.
         for line in plain(ask.what).split("\n"):
             self._screen.line(f"  {line}", _style(line))
         try:

@@ -40,10 +40,11 @@ from foldline.text.formatting import plain, plain_line
 
 __all__ = ["Screen"]
 
-_FIELD_COLUMNS: Final = 9
+_FIELD_COLUMNS: Final = 9  # the longest name, "allowed", and a gap
 _REASONING_CHARS: Final = 2_000
 # A block in progress is rendered as Markdown up to this size, and as plain lines beyond: it is redrawn at each tick.
 _TAIL_CHARS: Final = 4_000
+# For terminals whose encoding lacks them: Python would raise UnicodeEncodeError in the middle of a line.
 _ASCII: Final = str.maketrans({"→": "->", "·": "-", "✗": "x", "•": "*", "…": "...", "⚠": "!", "⟲": "~", "─": "-"})
 
 
@@ -85,6 +86,7 @@ class Screen:
 
     def line(self, text: str, style: str = "", *, one: bool = False) -> None:
         """Print a text of ours, which may contain foreign words; with `one` it is cut at the width."""
+        # Every text may quote a model, a tool or a file, so control characters are made visible here.
         text = plain(text)
         if self.console.options.ascii_only:
             text = text.translate(_ASCII)
@@ -107,6 +109,7 @@ class Screen:
 
     def field(self, name: str, text: str, style: str = "dim") -> None:
         """Print a name and its value, wrapped beside the name. An empty name continues the field before."""
+        # At least 20 columns: a terminal of width 0 exists (a pseudo-terminal without a size).
         room = max(20, self.console.width - _FIELD_COLUMNS)
         for line in Text(plain(text)).wrap(self.console, room, overflow="fold"):
             self.line(f"{name:<{_FIELD_COLUMNS}}{line.plain.rstrip()}", style)
@@ -122,7 +125,7 @@ class Screen:
         self._needs_gap = True
         self.console.print(drawn)
 
-    # --- what runs ---------------------------------------------------------------------------------------------------
+    # --- activity ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -155,6 +158,7 @@ class Screen:
             self._live.refresh()
 
     def _start(self, what: str) -> None:
+        # Already live when a turn starts within a command: one region, or rich would raise.
         self._activity, self._since = what, self._clock()
         if self._animated and self._live is None:
             self._spinner = Spinner("line" if self.console.options.ascii_only else "dots", style="cyan")
@@ -176,11 +180,13 @@ class Screen:
         self._activity = ""
 
     def _stop_live(self) -> None:
+        # Cleared first: `stop` renders once more, and that must not find itself live.
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
     def _set_activity(self, what: str) -> None:
+        # The same activity goes on: its seconds must not start over with each delta.
         if what != self._activity:
             self._activity, self._since = what, self._clock()
 
@@ -193,6 +199,7 @@ class Screen:
             parts.append(Text(plain_line(self._reasoning[-self.console.width :]), "dim italic", no_wrap=True))
         if self._spinner is not None and self._activity:
             seconds = self._clock() - self._since
+            # Below two seconds the figure would only flicker.
             wait = f" {seconds_text(seconds)}" if seconds >= 2 else ""
             words = Text(f"{self._activity}{wait}", style="dim", no_wrap=True, overflow="ellipsis")
             self._spinner.update(text=words)
@@ -264,6 +271,7 @@ class Screen:
         call = call_text(ToolStarted(event.call_id, event.tool, "") if started is None else started)
         mark, style = ("✗", "red") if event.is_error else ("•", "cyan")
         result = result_text(event, call)
+        # The result is kept and the call is cut: it was shown in full while it ran.
         room = max(20, self.console.width - len(result[:40]) - 6)
         self.line(f"{mark} {plain_line(call, room)} → {result}", style, one=True)
         self._set_activity(", ".join(map(call_text, self._running.values())) or "going on")
@@ -282,7 +290,7 @@ class Screen:
             self.line(f"while folding: {plain_line(event.error, 300)}", "dim")
 
     def _on_limit_learned(self, event: LimitLearned) -> None:
-        self.line(f"the server told its limit ({event.limit_of}): {event.limit:,} tokens", "yellow")
+        self.line(f"the server named its limit ({event.limit_of}): {event.limit:,} tokens", "yellow")
 
     def _on_truncation(self, event: SilentTruncation) -> None:
         self.line(f"⚠ {plain_line(event.reason, 300)}", "yellow")
@@ -297,6 +305,7 @@ class Screen:
     def _on_turn_ended(self, event: TurnEnded) -> None:
         self._flush()
         self._stop_live()
+        # A cancelled turn has calls without a result; a silent end would look like success.
         for call in self._running.values():
             self.line(f"✗ {call_text(call)} → stopped", "red", one=True)
         self._running.clear()
@@ -338,7 +347,7 @@ class Screen:
             self.console.file.write("\n")
 
     def _flush(self) -> None:
-        """Print what has come of an answer for good."""
+        """Print the rest of the answer for good."""
         self._flush_reasoning()
         for block in self._answer.finish():
             self._print_block(block)

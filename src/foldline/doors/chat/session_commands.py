@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["clear", "export", "model", "pin", "policy", "resume", "undo"]
 
-_LISTED: Final = 10
+_LISTED: Final = 10  # the newest; `foldline sessions list` has all of them
 
 
 async def undo(chat: ChatLoop, argument: str) -> None:
@@ -58,12 +58,14 @@ async def model(chat: ChatLoop, argument: str) -> None:
         return
     with chat.screen.working(f"looking for {plain_line(argument, 60)}"):
         left = await conversation.use_model(argument)
+        # Built now, so that an error comes with the command and not with the next message.
         if conversation.started:
             await conversation.agent()
     chat.screen.model = conversation.runtime.provider.model
     chat.screen.line(conversation.runtime.picked.line)
     for note in conversation.runtime.picked.notes:
         chat.screen.line(note, "yellow")
+    # Permissions hold for one session: what was allowed in it was not allowed in another.
     if left is not None:
         chat.consent.forget()
         was = f", taken from {left}" if left else ""
@@ -90,6 +92,7 @@ async def resume(chat: ChatLoop, argument: str) -> None:
     if argument:
         found = conversation.resume(argument)
         chat.consent.forget()
+        # A log of months takes seconds to read.
         with chat.screen.working("reading the session"):
             agent = await conversation.agent()
         count = plural(len(agent.session.whole().view.entries), "message")
@@ -114,12 +117,13 @@ async def export(chat: ChatLoop, argument: str) -> None:
         raise InvalidInput("takes the file to write: /export talk.md, /export talk.json", place="/export")
     conversation = await chat.conversation()
     path = Path(argument).expanduser()
-    check_writable(str(path))
+    check_writable(str(path))  # before the log is read, which may take long
     if conversation.store is None or conversation.id is None or not conversation.started:
         raise InvalidInput("there is no session on disk to export", place="/export")
     text = export_session(conversation.store.read(conversation.id), "markdown" if path.suffix == ".md" else "messages")
     if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
         return
+    # "replace": a lone surrogate of a model must not lose the whole export.
     write_atomic(path, [text.encode("utf-8", "replace")])
     chat.screen.line(f"wrote {path}, for you alone to read")
 

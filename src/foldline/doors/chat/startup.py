@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chat", "StoragePlaces", "open_conversation", "print_banner", "print_model", "refresh_screen"]
 
+# A spinner looks even at 8 frames a second; each frame renders the block in progress anew.
 _TICK_SECONDS: Final = 0.12
 
 
@@ -78,6 +79,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
         session = conversations[0].stored if conversations else None
         return session.folder if isinstance(session, FileSession) else None
 
+    # The log first: an error in a later listener must not lose the line about its cause.
     listeners = (
         Journal(folder, verbose=sys.stderr if chat.verbose else None).on_event,
         chat.screen.on_event,
@@ -111,6 +113,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
         # Before the conversation in the stack, so closed after it: the last snapshot may need it.
         stack.push_async_callback(runtime.aclose)
         conversations.append(AgentConversation(runtime, store=store, emit=emit, allowed=chat.consent.allowed))
+        # Before the resume: a session that cannot be read leaves the conversation to be closed all the same.
         stack.callback(conversations[0].close)
         if chat.resume is not None:
             conversations[0].resume(chat.resume)
@@ -138,6 +141,7 @@ async def refresh_screen(screen: Screen) -> AsyncIterator[None]:
         yield
     finally:
         ticker.cancel()
+        # Awaited: a tick after the end of the block would draw over the shell's prompt.
         with suppress(asyncio.CancelledError):
             await ticker
 

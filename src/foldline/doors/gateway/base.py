@@ -1,4 +1,4 @@
-"""What a chat platform must provide, and the values it hands over.
+"""The interface of a chat platform, and the values that it delivers.
 
 Everything else (permission, commands, sessions, figures) belongs to `ChatGateway`. A new platform is one module with a
 class that has the methods of `Gateway`.
@@ -65,13 +65,14 @@ class Incoming:
     def of(cls, value: Mapping[str, Json]) -> Incoming:
         """Rebuild a message from `as_json`. Raises InvalidInput for any other value."""
         try:
-            given = dict(value)
-            given["where"] = ChatPlace(**given["where"])
-            given["files"] = tuple(Attachment(**each) for each in given["files"])
-            given["unreadable"] = tuple(given["unreadable"])
-            return cls(**given)
+            fields = dict(value)
+            fields["where"] = ChatPlace(**fields["where"])
+            fields["files"] = tuple(Attachment(**each) for each in fields["files"])
+            fields["unreadable"] = tuple(fields["unreadable"])
+            # An unknown field is a TypeError here: a message of a newer version must not be answered in part.
+            return cls(**fields)
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"is no message that was kept: {error}", place="inbox") from None
+            raise InvalidInput(f"is no stored message: {error}", place="inbox") from None
 
 
 Receive: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
@@ -91,7 +92,7 @@ class Gateway(Protocol):
 
     @property
     def max_file_bytes(self) -> int:
-        """The largest file that the platform hands out."""
+        """The largest file that the platform delivers."""
 
     def units(self, line: str) -> int:
         """The size of one line in a message, as the platform counts; never more than for the line as it stands."""

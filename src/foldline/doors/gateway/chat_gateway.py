@@ -44,13 +44,13 @@ _STOP_SECONDS: Final = 10.0
 # The same without a grace period. Anything unsent is sent after the next start.
 _AT_ONCE_SECONDS: Final = 1.0
 
+# A full disk is noticed by its owner in minutes, not seconds.
 _RETRY_SECONDS: Final = 1.0
 # The turn of the first version has run; a second turn for a corrected letter could repeat its work.
-_EDITED: Final = "An edit changes nothing here: what was said first is kept. Send it as a new message."
+_EDITED: Final = "An edit changes nothing here: the first version counts. Send it as a new message."
 
 _UNFORESEEN: Final = (
-    "⚠ Something went wrong here that nobody foresaw. What you asked for may be done in part. "
-    "Its owner finds why in the log."
+    "⚠ Something unexpected went wrong here. Your request may be done in part. The owner finds the reason in the log."
 )
 
 _COMMANDS: Final = {each.name: each for each in COMMANDS}
@@ -58,7 +58,7 @@ _COMMANDS: Final = {each.name: each for each in COMMANDS}
 
 @dataclass(slots=True)
 class _Queue:
-    """The messages of one person in one chat, in order. The one in progress is not in `waiting`."""
+    """The messages of one person in one chat, in order. The message in progress is not in `waiting`."""
 
     waiting: deque[PendingMessage] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
@@ -85,7 +85,7 @@ class ChatGateway:
         self._queues: dict[str, _Queue] = {}
         self._immediate: set[asyncio.Task[None]] = set()
         self._turns: dict[str, Progress] = {}
-        self._strangers: set[str] = set()
+        self._strangers: set[str] = set()  # bounded by _STRANGERS: ids are free to invent
         # New messages wait until the pending ones are queued: order holds across a restart.
         self._opened = asyncio.Event()
         self._stopping = False
@@ -99,14 +99,15 @@ class ChatGateway:
         with ExitStack() as stack:
             stack.callback(self._pool.subscribe(self._on_event))
             receiving = asyncio.create_task(self._receive())
-            request = asyncio.create_task(stopping.wait())
+            stop_request = asyncio.create_task(stopping.wait())
             try:
-                await asyncio.wait({receiving, request}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({receiving, stop_request}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (receiving, request):
+                # Reception ends first: a message that arrives during the stop is delivered again after the next start.
+                for task in (receiving, stop_request):
                     task.cancel()
                 try:
-                    await asyncio.gather(receiving, request, return_exceptions=True)
+                    await asyncio.gather(receiving, stop_request, return_exceptions=True)
                 finally:
                     await stop_with_grace(self._stop, grace_seconds)
         if not receiving.cancelled() and (fault := receiving.exception()) is not None:
@@ -118,6 +119,7 @@ class ChatGateway:
                 self._enqueue(each)
             else:  # the user was allowed when it came, and is no longer
                 await self._inbox.remove(each.message.key)
+        # After the loop, without an await between: `receive` would otherwise queue a new message before an old one.
         self._opened.set()
         await self._gateway.announce([(each.name, each.description) for each in COMMANDS])
         await self._gateway.run(self.receive)
@@ -136,15 +138,15 @@ class ChatGateway:
                 break
             except OSError as fault:
                 if not reported:
-                    self._notice(f"Messages wait, as they cannot be written down: {fault}")
+                    self._notice(f"Messages wait, as they cannot be stored: {fault}")
                 reported = True
                 await asyncio.sleep(_RETRY_SECONDS)
         for each in new:
             self._enqueue(PendingMessage(each))
 
     def _report_stranger(self, message: Incoming) -> None:
-        command = message.user in self._users or message.user in self._strangers
-        if not command and len(self._strangers) < _STRANGERS:
+        known = message.user in self._users or message.user in self._strangers
+        if not known and len(self._strangers) < _STRANGERS:
             self._strangers.add(message.user)
             self._notice(f"Not answered: user {message.user} is not allowed.")
 
@@ -158,10 +160,11 @@ class ChatGateway:
         """Handle a message at once, or after those before it."""
         message, key = pending.message, self._key(pending.message)
         queue = self._queues.get(key)
+        # No await from here to the end: two messages must not both find the last free place.
         waiting = 0 if queue is None else len(queue.waiting)
         if _is_immediate(message):
             self._start_now(self._handle(pending, waiting))
-        elif waiting >= _MOST_WAITING:  # refused in its turn's stead, so that the person knows to send it again
+        elif waiting >= _MOST_WAITING:  # answered with a refusal, so that the person knows to send it again
             self._start_now(self._handle(pending, waiting, refused=TooManyWaiting(waiting)))
         else:
             queue = self._queues.setdefault(key, _Queue())
@@ -174,6 +177,7 @@ class ChatGateway:
             pending = queue.waiting.popleft()
             queue.task = asyncio.create_task(self._handle(pending, len(queue.waiting)))
             queue.task.add_done_callback(lambda task: self._task_done(task, key, queue))
+        # By identity: the key may belong to a newer queue by now. Empty queues go, or memory would grow with chats.
         elif queue.task is None and self._queues.get(key) is queue:
             del self._queues[key]
 
@@ -184,7 +188,7 @@ class ChatGateway:
 
     def _start_now(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._immediate.add(task)
+        self._immediate.add(task)  # the loop itself holds tasks by weak references only
         task.add_done_callback(self._immediate.discard)
         task.add_done_callback(self._report_failure)
 
@@ -219,12 +223,13 @@ class ChatGateway:
             self._notice(f"Not delivered to user {message.user}: {fault}")
         except REPORTED_ERRORS as fault:
             if isinstance(fault, OSError):
-                self._notice(f"A message of user {message.user} could not be taken: {fault}")
+                self._notice(f"A message of user {message.user} could not be handled: {fault}")
             await self._send_notice(message, escape_markdown(error_sentence(fault)))
         except BaseException:  # the owner gets the traceback, the person a sentence
             await self._send_notice(message, _UNFORESEEN)
             raise
         finally:
+            # After the answer is sent: a crash in between sends it twice, and the other order could send none.
             if not keep:
                 await self._forget(message)
 
@@ -237,6 +242,7 @@ class ChatGateway:
         progress = Progress(self._gateway, message.where, self._pace)
         if command is None:
             actor = await self._pool.bound(key)
+            # Notices of the session arrive by its id, outside of any turn's listener.
             self._turns[actor.id] = progress
             try:
                 await reply(
@@ -253,13 +259,13 @@ class ChatGateway:
         await send_text(self._gateway, message.where, await self._run_command(pending, *command, progress, waiting))
 
     async def _run_command(
-        self, pending: PendingMessage, name: str, given: str, progress: Progress, waiting: int
+        self, pending: PendingMessage, name: str, argument: str, progress: Progress, waiting: int
     ) -> str:
         """Return the answer of a command. One that changes something is never started twice."""
         command = _COMMANDS.get(name)
         if command is None:
             return unknown_command(name)
-        request = CommandRequest(self._pool, self._key(pending.message), given, waiting)
+        request = CommandRequest(self._pool, self._key(pending.message), argument, waiting)
         if command.immediate:
             return await command.run(request)
         # A crash after this point finds it begun. It may have done its work, so it is reported, not repeated.
@@ -279,7 +285,7 @@ class ChatGateway:
         try:
             await self._inbox.remove(message.key)
         except OSError as fault:
-            self._notice(f"That a message was answered could not be written down: {fault}")
+            self._notice(f"The end of an answer could not be recorded: {fault}")
 
     def _on_event(self, name: str, event: AgentEvent) -> None:
         if isinstance(event, Notice) and name in self._turns:

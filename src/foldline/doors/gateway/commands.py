@@ -22,7 +22,7 @@ from foldline.view.transcript import Fold
 __all__ = ["COMMANDS", "CommandRequest", "GatewayCommand", "parse_command", "unknown_command"]
 
 # A command as Telegram defines it. A path such as /etc/hosts is none.
-_PATTERN: Final = re.compile(r"/(?P<name>[A-Za-z0-9_]{1,32})(?:\s+(?P<given>.*))?", re.DOTALL)
+_PATTERN: Final = re.compile(r"/(?P<name>[A-Za-z0-9_]{1,32})(?:\s+(?P<argument>.*))?", re.DOTALL)
 _NEWEST_FOLDS: Final = 5
 
 
@@ -62,7 +62,7 @@ class GatewayCommand:
 def parse_command(text: str) -> tuple[str, str] | None:
     """Return (name, argument) of a command; None for any other text."""
     found = _PATTERN.fullmatch(text.strip())
-    return None if found is None else (found["name"].lower(), (found["given"] or "").strip())
+    return None if found is None else (found["name"].lower(), (found["argument"] or "").strip())
 
 
 def unknown_command(name: str) -> str:
@@ -97,6 +97,7 @@ async def _undo(request: CommandRequest) -> str:
 
 
 async def _new(request: CommandRequest) -> str:
+    # Created if there is none: the answer names the former session, so that it can be found again.
     before = await request.actor()
     result = await request.pool.renewed(request.key)
     return f"A new conversation (`{result.id}`). The one before is kept as `{before.id}`."
@@ -106,13 +107,14 @@ async def _policy(request: CommandRequest) -> str:
     actor = await request.actor()
     if not request.argument:
         policy = await actor.inspect(lambda state: state.context.policy.name)
-        known = escape_markdown(", ".join(policy_names()))
-        return f"The context is folded by {escape_markdown(policy)}. There are {known}."
+        names = escape_markdown(", ".join(policy_names()))
+        return f"The context is folded by {escape_markdown(policy)}. There are {names}."
     await actor.use_policy(request.argument)
     return f"The context is folded by {escape_markdown(request.argument)} from here on."
 
 
 async def _stop(request: CommandRequest) -> str:
+    # Not created for this: nothing can run in a session that does not exist.
     actor = await request.existing_actor()
     if actor is None or not actor.cancel():
         return "Nothing is running."
@@ -131,7 +133,9 @@ async def _context(request: CommandRequest) -> str:
 def _context_text(state: SessionState) -> str:
     context = state.context
     parts = parts_of(rows_of(context), state.system, state.tools)
+    # At least 1: a share of it is shown, and a window of 0 tokens can be set.
     window, policy = max(1, context.limits.window_tokens), escape_markdown(context.policy.name)
+    # Aligned by spaces in a code block: Telegram has no tables.
     digits = max(len(f"{tokens:,}") for tokens in parts.values())
     lines = [f"{name:<8} {tokens:>{digits},} {tokens / window:>6.1%}" for name, tokens in parts.items()]
     folds = [tile for tile in context.view.entries_and_folds if isinstance(tile, Fold)]
@@ -154,6 +158,7 @@ def _context_text(state: SessionState) -> str:
     )
 
 
+# In the order of the platform's menu: the most useful first.
 COMMANDS: Final = (
     GatewayCommand("compact", "[instructions]", "sum up the conversation and go on from the summary", _compact),
     GatewayCommand("context", "", "show what fills the window", _context, immediate=True),

@@ -1,8 +1,8 @@
-"""Messages that were received and not answered yet, in the store, so that no crash loses them.
+"""Received messages without an answer yet, in the store, so that no crash loses them.
 
-A platform delivers a message again until it is told that it arrived. It is told so once the message is stored here;
-from then on the message is answered, or its sender learns that it was not. The keys of the newest answered messages are
-remembered, since the platform may not have heard that they arrived.
+A platform delivers a message again until its arrival is confirmed, which happens once the message is stored here. From
+then on the message is answered, or its sender learns that it was not. The keys of the newest messages are remembered,
+since a confirmation may not have reached the platform.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ class Inbox:
     async def add(self, messages: Sequence[Incoming]) -> list[Incoming]:
         """Store messages; return the new ones. Raises OSError, and has stored none then."""
         async with self._writing:
+            # By key also within the batch: a platform may deliver one message twice at once.
             new = {each.key: each for each in messages if each.key not in self._seen}
             if not new:
                 return []
@@ -82,6 +83,7 @@ class Inbox:
                 await self._write({k: each for k, each in self._waiting.items() if k != key}, self._seen)
 
     async def _write(self, waiting: dict[str, PendingMessage], seen: deque[str]) -> None:
+        # The whole inbox each time. It is small: a conversation queues 16 messages, and most are answered at once.
         stored: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
         await run_to_end(self._store.remember, self._key, {"waiting": stored, "seen": list(seen)})
         self._waiting, self._seen = waiting, seen

@@ -23,8 +23,10 @@ _FENCE_CHARS: Final = 100
 # What the rest of a line must not begin with at the start of a message: it would become markup there.
 _SPECIAL: Final = re.compile(r"`{3}|~{3}|#{1,6} |[-*+>] |\\")
 
+# The marks that can begin markup in the middle of a line.
 _MARK: Final = re.compile(r"[\\`*_~\[\]#]")
 _END: Final = "\n"
+# Below it, the fences that are repeated in each piece of a code block would take a part that matters.
 _LEAST_UNITS: Final = 500
 _MARKS: Final = {"`": "~~~", "~": "```"}
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
@@ -99,8 +101,9 @@ def split_text(text: str, max_units: int, units: Callable[[str], int] = utf16_un
         raise ValueError(f"pieces have room for {_LEAST_UNITS} units at least, not {max_units}")
     filler = _Filler(max_units)
     for block in _blocks(text, max_units, units):
-        close_fence = sum(atom.units for atom in block) + utf16_units(block[-1].closes)
-        if close_fence <= max_units < filler.used + close_fence:
+        block_units = sum(atom.units for atom in block) + utf16_units(block[-1].closes)
+        # A block that fits into one message begins a new one rather than being torn.
+        if block_units <= max_units < filler.used + block_units:
             filler.cut()
         for atom in block:
             filler.add(atom)
@@ -197,6 +200,7 @@ def _prose_line(line: str, units: int, max_units: int) -> list[_Atom]:
 
 
 def _code_line(line: str, fence: Fence, max_units: int) -> list[_Atom]:
+    # A long line of code may stand in a message of its own, with both fences and a line end around it.
     room = max_units - utf16_units(fence.reopening) - utf16_units(fence.closing) - 1
     if utf16_units(line) <= room:
         return [_Atom(line, utf16_units(line), fence.reopening, _closing(line, fence))]
@@ -242,6 +246,7 @@ def _seam(line: str, at: int) -> int:
 
     Marks, joined emoji, their colours, keycaps and flags stay whole (the common cases of Unicode's annex 29).
     """
+    # Backwards only: a boundary after `at` would make the part too long.
     for place in range(at, max(0, at - _LONGEST_CHARACTER), -1):
         if not _joined(line, place):
             return place

@@ -45,7 +45,9 @@ __all__ = [
     "send_text",
 ]
 
+# One line of a phone's screen is about 40 characters: longer text pushes the answer away.
 _LINE_CHARS: Final = 200
+# A turn that repeats a failure in many wordings must not bury its own answer.
 _MOST_NOTICES: Final = 5
 
 
@@ -72,9 +74,9 @@ class Progress:
         self._started_at = monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.figures: WindowUsage | None = None
-        """Those after the last reply."""
+        """The figures after the last reply."""
         self.notices: list[str] = []
-        """What the person is to be told below the answer."""
+        """Sentences for the person, shown below the answer."""
 
     async def __aenter__(self) -> Progress:
         self._tasks = [asyncio.create_task(self._show_typing()), asyncio.create_task(self._show_calls())]
@@ -83,12 +85,14 @@ class Progress:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Both: a task may wait for either.
         self._finished.set()
         self._changed.set()
         # Otherwise the tasks end by themselves, and the last line says what was done.
         if isinstance(error, asyncio.CancelledError):
             for task in self._tasks:
                 task.cancel()
+        # Awaited before the answer is sent: a late edit of the progress line would appear below it.
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def on_event(self, event: AgentEvent) -> None:
@@ -116,6 +120,7 @@ class Progress:
         await self._wait(self._pace.first_line_seconds)
         while not self._finished.is_set():
             await self._changed.wait()
+            # Cleared before the line is read: a call that starts during the edit sets it again, and is shown next.
             self._changed.clear()
             if self._line and not self._finished.is_set():
                 await self._show(self._line)
@@ -127,6 +132,7 @@ class Progress:
             )
 
     async def _show(self, line: str) -> None:
+        # Telegram answers an edit without a change with an error (editMessageText).
         if line == self._shown:
             return
         try:
@@ -178,9 +184,10 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, ma
     what `SessionActor.keep` raises.
     """
     text = message.text
+    # "//" is the escape for a text that begins with a slash. A forwarded text is never a command, so it needs none.
     parts = [text[1:] if message.own and text.startswith("//") else text]
     notes: list[str] = []
-    taken_tokens = 0
+    used_tokens = 0
     for kind in message.unreadable:
         goes_on = " I go on with the rest." if text.strip() or message.files else ""
         await send_text(gateway, message.where, f"I cannot read {kind}: the model here is given text only.{goes_on}")
@@ -199,9 +206,9 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, ma
             # The model is told too, or it would answer as if nothing had been attached.
             notes.append(f"[With it the user sent the file {json.dumps(name)}, which was not read: {fault}.]")
             continue
-        document = await store_document(actor, name, data, taken_tokens=taken_tokens)
+        document = await store_document(actor, name, data, used_tokens=used_tokens)
         # The room that one file takes is gone for the next file of the message.
-        taken_tokens += document.tokens if document.shown else 0
+        used_tokens += document.tokens if document.shown else 0
         parts.append(document.prompt_text)
     texts = [part for part in parts if part.strip()]
     return "\n\n".join([*texts, *notes]) if texts else ""
@@ -222,10 +229,11 @@ async def reply(
     `SessionActor.say` raises, and NotDelivered.
     """
     async with progress:
-        words = await prompt_of(actor, gateway, message, max_file_bytes)
-        if not words:
+        prompt = await prompt_of(actor, gateway, message, max_file_bytes)
+        if not prompt:  # only parts that cannot be read: the person has been told, and the model has nothing to answer
             return
-        ended = await actor.run_turn(words, key=key, listener=progress.on_event)
+        ended = await actor.run_turn(prompt, key=key, listener=progress.on_event)
+    # Outside of the block: "typing" has ended before the answer appears.
     figures = await _figures(actor, progress)
     await send_text(gateway, message.where, _reply_text(ended, progress.notices, figures))
     if figures is not None and figures.asks:
@@ -241,6 +249,7 @@ async def _figures(actor: SessionActor, progress: Progress) -> WindowUsage | Non
 
 def _reply_text(ended: TurnEnded, notices: list[str], figures: WindowUsage | None) -> str:
     """The whole reply after a turn; its last line are the figures."""
+    # A reply that was cut in the middle of a code block would turn the figures below it into code.
     texts = close_fence(ended.text.strip("\n"))
     end = ending_sentence(ended)
     if not texts.strip() and not end:
@@ -265,12 +274,12 @@ REPORTED_ERRORS = (
     TooManyWaiting,
     OSError,
 )
-"""What can be answered in a sentence (SessionTaken and AnotherDialect are InvalidInput). `Stopping` cannot: the message
-waits for the next start."""
+"""Errors that are answered in a sentence. `Stopping` is not among them: the message waits for the next start."""
 
 
 def error_sentence(fault: BaseException) -> str:
     """The sentence that tells a person of an error."""
+    # Subclasses stand before their bases: SessionTaken and DialectMismatch are InvalidInput.
     match fault:
         case TooManyWaiting():
             return f"{fault.queued} messages wait here already. Send it again when one of them is answered."
@@ -287,7 +296,10 @@ def error_sentence(fault: BaseException) -> str:
         case FoldRefused() | DoesNotFit():
             return f"That cannot be done: {_one_line(str(fault))}."
         case OSError():
-            return "What was said could not be written down here, so it was not taken. Its owner finds why in the log."
+            # Not the text of the error: it names paths of this machine.
+            return (
+                "Your message could not be stored here, so it was not answered. The owner finds the reason in the log."
+            )
         case InvalidInput():
             return f"That cannot be done: {_one_line(fault.reason)}."
     return _one_line(str(fault))

@@ -29,10 +29,11 @@ __all__ = ["MAX_FILE_BYTES", "TelegramGateway", "parse_update", "telegram"]
 T = TypeVar("T")
 
 MAX_FILE_BYTES: Final = 20 * 2**20
-"""What the Bot API hands out (getFile)."""
+"""The largest file that bots can download (getFile)."""
 MAX_UNITS: Final = 4_096
 """UTF-16 units of one message, "after entities parsing" (sendMessage)."""
 
+# Long polling: the server holds the request for so long. Load balancers on the way often cut at 60 s.
 _POLL_SECONDS: Final = 30
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 30.0
 _FETCH_TRIES: Final = 3
@@ -113,7 +114,9 @@ class TelegramGateway:
             if updates:
                 found = (parse_update(update, self._bot.username) for update in updates)
                 await receive([each for each in found if each is not None])
-                offset = updates[-1].update_id + 1  # the next call tells Telegram that they arrived
+                # The next call confirms all updates before this offset, and Telegram forgets them (getUpdates). So it
+                # comes after `receive`, which has stored them.
+                offset = updates[-1].update_id + 1
 
     async def _updates(self, offset: int | None) -> tuple[Update, ...]:
         return await self._bot.get_updates(
@@ -151,6 +154,7 @@ class TelegramGateway:
 
     async def edit(self, place: ChatPlace, sent: str, text: str) -> None:
         """Edit a sent message. If Telegram asks for a wait, the edit is dropped."""
+        # No retry: an edit that waits would be older than the next one.
         with suppress(TelegramError):
             await self._bot.edit_message_text(
                 as_html(text),
@@ -175,7 +179,7 @@ class TelegramGateway:
                     raise NotDelivered(f"it has {size_text(found.file_size or 0)}, {size_text(max_bytes)} are taken")
                 data = bytes(await found.download_as_bytearray())
             except (BadRequest, Forbidden, InvalidToken) as refused:
-                raise NotDelivered(f"Telegram does not hand it out: {refused.message}") from None
+                raise NotDelivered(f"Telegram does not deliver it: {refused.message}") from None
             except TelegramError:
                 if not left:
                     raise NotDelivered("Telegram could not be reached") from None
@@ -192,7 +196,7 @@ class TelegramGateway:
         try:
             await self.retry(lambda: self._bot.set_my_commands(bot_commands))
         except BadRequest as refused:
-            self._notice(f"Telegram did not take the list of commands: {refused.message}")
+            self._notice(f"Telegram refused the list of commands: {refused.message}")
 
     async def retry(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call until Telegram answers, after any wait it asks for; return its result.
@@ -205,6 +209,7 @@ class TelegramGateway:
             try:
                 found = await call()
             except RetryAfter as limited:
+                # Not counted as a loss of the network: the API answers, and says when (429 Too Many Requests).
                 after = limited.retry_after
                 await asyncio.sleep(after.total_seconds() if isinstance(after, timedelta) else after)
                 continue
@@ -221,7 +226,7 @@ class TelegramGateway:
                 reported = True
             else:
                 if reported:
-                    self._notice("Telegram: there again")
+                    self._notice("Telegram: connected again")
                 return found
             await asyncio.sleep(wait_seconds)
             wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
@@ -239,6 +244,7 @@ def parse_update(update: Update, account: str = "") -> Incoming | None:
     message = update.message or update.edited_message
     if message is None or message.from_user is None or message.from_user.is_bot or message.sender_chat is not None:
         return None
+    # Telegram sends an animation as a document too, so a document counts only where no other kind is named.
     unreadable = tuple(words for name, words in _UNREADABLE.items() if getattr(message, name, None))
     files = () if unreadable or message.document is None else (_attachment(message),)
     text = _strip_address(message.text or message.caption or "", account)

@@ -60,8 +60,9 @@ def as_html(text: str) -> str:
     for is_code, lines, language in _sections(_clean(text)):
         if is_code:
             code = escape("\n".join(lines), quote=False)
-            known = f'<code class="language-{language}">{code}</code>' if language else code
-            out.append(f"<pre>{known}</pre>" if code.strip() else "")
+            block = f'<code class="language-{language}">{code}</code>' if language else code
+            # Telegram refuses a whole message for an entity without text.
+            out.append(f"<pre>{block}</pre>" if code.strip() else "")
         else:
             out += ("".join(run.html for run in _line(line)) for line in lines)
     return "\n".join(out)
@@ -107,6 +108,7 @@ def _sections(text: str) -> Iterator[tuple[bool, list[str], str]]:
 
 
 def _language(fence: Fence) -> str:
+    # It becomes part of an attribute, so nothing that could end one passes.
     return fence.language if _LANGUAGE.fullmatch(fence.language) else ""
 
 
@@ -136,6 +138,7 @@ def _marked(found: re.Match[str], tags: tuple[str, ...]) -> Iterator[_StyledText
         yield _StyledText(found["escaped"], tags)
     elif found["code"] is not None:
         code = found["code"]
+        # One space on each side belongs to the marks (CommonMark 0.31, section 6.1).
         inner = code[1:-1] if code[0] == code[-1] == " " and code.strip() else code
         yield _StyledText(inner, ("code",))  # Telegram allows nothing around it
     elif found["url"] is not None:
@@ -147,4 +150,5 @@ def _marked(found: re.Match[str], tags: tuple[str, ...]) -> Iterator[_StyledText
         names = {"bold": "b", "bold_too": "b", "struck": "s", "italic": "i", "italic_too": "i"}
         name = next(name for name in names if found[name] is not None)
         tag = names[name]
+        # A tag inside itself is no valid entity for Telegram.
         yield from _inline(found[name], tags if tag in tags else (*tags, tag))

@@ -99,6 +99,7 @@ def load_status(store: Store, entry: ScheduleEntry) -> EntryStatus:
 def load_run(store: Store, entry: ScheduleEntry) -> EntryRun | None:
     """Read the last run of an entry; None before the first. Raises OSError."""
     found = _known_fields(EntryRun, store.remembered(f"{entry.key}:run"))
+    # An object without them was not written by `EntryRun.save`; there is nothing to report then.
     if not {"due", "began"} <= found.keys():
         return None
     for name in ("delivered", "failed"):
@@ -113,6 +114,7 @@ def is_running(run: EntryRun | None, now: datetime) -> bool:
     # On this machine the process table is faster than a missing heartbeat: a restart need not wait a minute.
     if run.host == socket.gethostname() and run.pid != os.getpid() and not _process_exists(run.pid):
         return False
+    # The absolute value: on a machine whose clock is ahead of this one, the heartbeat lies in the future.
     return abs(now - parse_timestamp(run.alive or run.began)) < _ALIVE
 
 
@@ -137,6 +139,7 @@ def parse_timestamp(stamp: str) -> datetime:
 
 
 def _process_exists(pid: int) -> bool:
+    # Signal 0 is not delivered: it only checks that the process exists (POSIX, kill).
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -147,7 +150,7 @@ def _process_exists(pid: int) -> bool:
 
 
 def _as_json(value: EntryStatus | EntryRun) -> dict[str, Json]:
-    return {name: list(kept) if isinstance(kept, tuple) else kept for name, kept in asdict(value).items()}
+    return {name: list(item) if isinstance(item, tuple) else item for name, item in asdict(value).items()}
 
 
 def _known_fields(kind: type[EntryStatus | EntryRun], found: Any) -> dict[str, Any]:
@@ -191,7 +194,7 @@ def claim_due(
     if status.mark != entry.mark or not status.since or since > now + _AHEAD:
         EntryStatus(mark=entry.mark, since=now.isoformat()).save(store, entry)
         return None
-    # A newer due time claimed by another server makes up for the one pending here.
+    # Another server has claimed a newer due time. Several missed times are one run, so the one pending here is done.
     if pending.due is not None and parse_timestamp(status.due) > pending.due:
         pending.due = None
     newest = entry.times.latest(since, now) if since < now else None
@@ -203,11 +206,13 @@ def claim_due(
     if pending.due is None:
         return None
     claimed = _record(store, entry, now, pending.due, running=running)
+    # Cleared only now: if the store fails while recording, the next check records this claim again.
     pending.due = None
     return claimed
 
 
 def _record_due(store: Store, entry: ScheduleEntry, due: str) -> None:
+    # Read again: another server may have recorded a newer time since. Timestamps compare as text: all are UTC.
     status = load_status(store, entry)
     if status.due < due:
         replace(status, due=due).save(store, entry)
@@ -222,6 +227,8 @@ def _record(
     if why := _skip_reason(store, entry, now, run, running=running):
         replace(status, left_out=run.due, why=why).save(store, entry)
         return SkippedRun(f"{entry.local(due)} is left out: {why}")
+    # The run first: a crash between the two leaves a run without heartbeats, which `last_outcome` reports. The other
+    # order would leave a claim without a run, as if the process had died before it.
     run.save(store, entry)
     status.save(store, entry)
     return run
@@ -242,6 +249,7 @@ def _skip_reason(store: Store, entry: ScheduleEntry, now: datetime, run: EntryRu
 
 def _duration_text(span: timedelta) -> str:
     seconds = int(span.total_seconds())
+    # From two units on: "1 days" would need a singular, and 47 hours are more exact than a day.
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size:,} {unit}"

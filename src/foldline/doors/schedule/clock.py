@@ -1,4 +1,4 @@
-"""The timers of a schedule, beside the door of `foldline serve`, `foldline telegram` or `foldline schedule`."""
+"""The timers of a schedule, in the process of `foldline serve`, `foldline telegram` or `foldline schedule`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from foldline.hosting.session_pool import SessionPool
 if TYPE_CHECKING:
     from foldline.doors.schedule.runner import ScheduleRunner
 
-__all__ = ["running", "scheduled"]
+__all__ = ["run_schedule", "run_timers"]
 
-# How often all entries are checked beside their own times: timers stand still while a machine sleeps.
-_LOOK_SECONDS: Final = 20.0
+# All entries are checked this often as well as at their own times: timers stand still while a machine sleeps.
+_CHECK_SECONDS: Final = 20.0
 
 # A clock that is set moves by more than this; its drift between two checks is far less.
 _JUMP: Final = timedelta(seconds=5)
 
 
 @asynccontextmanager
-async def scheduled(
+async def run_schedule(
     pool: SessionPool,
     *,
     notice: Callable[[str], None],
@@ -43,15 +43,16 @@ async def scheduled(
     if not any(entry.enabled for entry in pool.runtime.settings.schedule.values()):
         yield None
         return
+    # Imported on use: most agents have no schedule, and APScheduler is an extra that they need not install.
     from foldline.doors.schedule.runner import runner_for
 
     schedule = runner_for(pool, notice=notice, environ=environ, telegram_url=telegram_url)
-    async with running(schedule, grace_seconds=grace_seconds):
+    async with run_timers(schedule, grace_seconds=grace_seconds):
         yield schedule
 
 
 @asynccontextmanager
-async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIterator[None]:
+async def run_timers(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIterator[None]:
     """Check each entry when it is due, and all of them now and then, until the end of the block."""
     from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
@@ -65,19 +66,20 @@ async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIte
     spared = 0
     try:
         try:
+            # Before the timers start: a run that was missed while no process was up begins now, not at its next time.
             await schedule.check_all()
         except asyncio.CancelledError:  # the door is not open yet; claimed runs get the grace, as nobody else has them
             spared = 1
             raise
         scheduler.start()
-        watching = asyncio.create_task(_watch(schedule, scheduler))
+        watcher = asyncio.create_task(_watch(schedule, scheduler))
         try:
             yield
         finally:
-            watching.cancel()
+            watcher.cancel()
             # Its jobs only start checks, and `stop_with_grace` below waits for those.
             scheduler.shutdown(wait=False)
-            await asyncio.gather(watching, return_exceptions=True)
+            await asyncio.gather(watcher, return_exceptions=True)
     finally:
         await stop_with_grace(schedule.stop, grace_seconds, spared=spared)
 
@@ -85,8 +87,9 @@ async def running(schedule: ScheduleRunner, *, grace_seconds: float) -> AsyncIte
 async def _watch(schedule: ScheduleRunner, scheduler: Any) -> None:
     """Check again, and reset the timers when the clock is set: after a step back they would fire far too late."""
     while True:
+        # The monotonic clock cannot be set, so the difference of the two clocks is how far the wall clock was moved.
         wall, steady = schedule.now(), monotonic()
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_CHECK_SECONDS)
         now = schedule.now()
         if abs(now - wall - timedelta(seconds=monotonic() - steady)) > _JUMP:
             for job in scheduler.get_jobs():

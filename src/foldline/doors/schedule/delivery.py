@@ -43,7 +43,7 @@ _TIMEOUT_SECONDS: Final = 30.0
 # An appended file is rewritten as a whole by each run.
 _MOST_FILE_BYTES: Final = 16 * 1024 * 1024
 
-_MOST_REPLY_BYTES: Final = 64 * 1024
+_MOST_RESPONSE_BYTES: Final = 64 * 1024
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -106,6 +106,7 @@ class Courier:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def _write(self, report: Report, to: ToFile) -> bool:
+        # Readers of such a file want the last good report; the failure is in the log and in `foldline schedule`.
         if to.mode == "replace" and not report.succeeded:
             return False
         path = to.path.replace("{date}", report.day)
@@ -136,7 +137,7 @@ class Courier:
             # The timestamp is signed too: otherwise an old delivery could be replayed.
             signed = hmac.digest(self._variable(to.secret_env).encode(), f"{at}.".encode() + body, hashlib.sha256)
             headers |= {"foldline-timestamp": at, "foldline-signature": f"sha256={signed.hex()}"}
-        answer = await self._request(self._fill(to.url), body, headers, again_after_silence=True)
+        answer = await self._request(self._fill(to.url), body, headers, retry_after_silence=True)
         if not 200 <= answer.status < 300:
             moved = " (it leads elsewhere, and is not followed)" if 300 <= answer.status < 400 else ""
             raise FoldlineError(f"the server answered {answer.status}{moved}")
@@ -148,18 +149,19 @@ class Courier:
         for piece in split_text(report.body_text, _MOST_UNITS):
             if not piece.text.strip():  # Telegram refuses it
                 continue
-            given: dict[str, Any] = {
+            payload: dict[str, Any] = {
                 "chat_id": to.chat,
                 "text": piece.text,
+                # Telegram would fetch a linked address, and a page could make the model write one that leaks data.
                 "link_preview_options": {"is_disabled": True},
             }
             if to.thread is not None:
-                given["message_thread_id"] = to.thread
+                payload["message_thread_id"] = to.thread
             answer = await self._request(
                 url,
-                json.dumps(given).encode(),
+                json.dumps(payload).encode(),
                 {"content-type": "application/json"},
-                again_after_silence=False,  # it may have arrived: rather one line in the log than a message twice
+                retry_after_silence=False,  # it may have arrived: a line in the log is better than a message twice
             )
             if answer.status != 200:
                 raise FoldlineError(f"Telegram answered {answer.status}: {_description(answer)}")
@@ -167,22 +169,24 @@ class Courier:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _request(
-        self, url: str, body: bytes, headers: Mapping[str, str], *, again_after_silence: bool
+        self, url: str, body: bytes, headers: Mapping[str, str], *, retry_after_silence: bool
     ) -> _Response:
-        """Send a request until its server is neither away, busy nor broken; return the response.
+        """Send a request, and again while its server is away, busy or broken; return the last response.
 
         Redirects are not followed: one could lead a signed report to another host.
         """
+        # A new transport for each delivery: they are minutes or days apart, and a kept connection would be stale.
         async with httpx.AsyncHTTPTransport() as transport:
             for pause in (*_PAUSES_SECONDS, None):
                 try:
                     answer = await _send_request(transport, httpx.Request("POST", url, content=body, headers=headers))
                 except httpx.InvalidURL:
+                    # Not chained: the message of httpx quotes the address, which may be secret.
                     raise FoldlineError("is no address, with the environment's values put in") from None
                 except (httpx.TransportError, TimeoutError) as error:
                     # A connection that never opened has delivered nothing: a retry is always safe.
                     unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                    if pause is None or not (unsent or again_after_silence):
+                    if pause is None or not (unsent or retry_after_silence):
                         raise FoldlineError(f"cannot be reached: {_kind(error)}") from None
                     wait_seconds = pause
                 else:
@@ -212,7 +216,8 @@ async def _send_request(transport: httpx.AsyncBaseTransport, request: httpx.Requ
         try:
             async for piece in response.aiter_raw():
                 body += piece
-                if len(body) > _MOST_REPLY_BYTES:
+                # Only the reason of an error is read from it; whatever is longer is no such answer.
+                if len(body) > _MOST_RESPONSE_BYTES:
                     break
         finally:
             await response.aclose()
@@ -225,6 +230,7 @@ def _kind(error: Exception) -> str:
 
 
 def _description(answer: _Response) -> str:
+    # The text of a foreign server goes into a log line: bounded, and without line breaks.
     found = _json_object(answer).get("description")
     return " ".join(str(found)[:200].split()) if found else "no reason given"
 

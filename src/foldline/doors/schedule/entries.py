@@ -55,6 +55,8 @@ class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
         }
         day = {"day": _comma_list(cron.days)}
         weekday = {"day_of_week": ",".join(_WEEKDAYS[number] for number in sorted(cron.weekdays))}
+        # If both a day of the month and a weekday are restricted, cron means either (crontab(5)), and CronTrigger both.
+        # So each becomes a trigger of its own.
         parts: list[Mapping[str, str]] = [day, weekday] if cron.either else [{**day, **weekday}]
         triggers = (CronTrigger(**fixed, **part, second="0", timezone=zone) for part in parts)
         return cls(*triggers, every_hour=cron.every_hour)
@@ -77,6 +79,7 @@ class DueTimes(BaseTrigger):  # type: ignore[misc]  # APScheduler has no types
         while high - low > _SECOND:
             middle = low + (high - low) / 2
             low, high = (middle, high) if self._is_due(middle, until) else (low, middle)
+        # Several due times may lie within the last second before `high`; the newest one counts.
         due = self.after(low)
         while due is not None and (more := self.after(due)) is not None and more <= until:
             due = more
@@ -148,6 +151,7 @@ def entries_of(settings: AgentSettings) -> tuple[ScheduleEntry, ...]:
 
     Raises InvalidInput for a time zone that this machine does not know.
     """
+    # The built-in agent has no prefix: its keys were stored before there were other agents.
     owner = "" if settings.name == BUILT_IN_AGENT else f"{settings.name}/"
     entries = []
     for name, entry in sorted(settings.schedule.items()):
@@ -166,6 +170,7 @@ def entries_of(settings: AgentSettings) -> tuple[ScheduleEntry, ...]:
 
 
 def _zone(name: str, entry: ScheduleSettings) -> tzinfo:
+    # UTC needs no time zone database, which Windows and slim images lack.
     found: Any = UTC if entry.timezone == "UTC" else None
     try:
         return found or ZoneInfo(entry.timezone)

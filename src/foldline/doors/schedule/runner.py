@@ -57,6 +57,7 @@ class ScheduleRunner:
     ) -> None:
         self._pool, self._courier, self._notice, self._clock = pool, courier, notice, clock
         self.entries: Final = {entry.name: entry for entry in entries}
+        # One lock an entry: a check claims and starts in two steps, and `run_now` must not come between them.
         self._locks = {name: asyncio.Lock() for name in self.entries}
         self._pending_claims = {name: PendingClaim() for name in self.entries}
         self._checks: set[asyncio.Task[None]] = set()
@@ -80,10 +81,10 @@ class ScheduleRunner:
         """
         if not self.entries[name].settings.enabled:
             return
-        checking = asyncio.create_task(self._check(self.entries[name]))
-        self._checks.add(checking)
-        checking.add_done_callback(self._checks.discard)
-        await asyncio.shield(checking)
+        check = asyncio.create_task(self._check(self.entries[name]))
+        self._checks.add(check)
+        check.add_done_callback(self._checks.discard)
+        await asyncio.shield(check)
 
     async def run_now(self, name: str) -> EntryRun:
         """Run an entry at once, due or not, and return how it ended.
@@ -91,8 +92,8 @@ class ScheduleRunner:
         Raises InvalidInput for an unknown entry or one that is running, and OSError.
         """
         if name not in self.entries:
-            known = f"known are {', '.join(self.entries)}" if self.entries else "there is none in agents.yaml"
-            raise InvalidInput(f"there is no entry {name[:80]!r}; {known}", place="schedule")
+            names = f"known are {', '.join(self.entries)}" if self.entries else "there is none in agents.yaml"
+            raise InvalidInput(f"there is no entry {name[:80]!r}; {names}", place="schedule")
         entry, store = self.entries[name], self._pool.store
         async with self._locks[name]:
             now = self._clock()
@@ -104,15 +105,18 @@ class ScheduleRunner:
             run = new_run(due, now, asked=True)
             await run_to_end(run.save, store, entry)
             task = self._start_run(entry, run)
+        # Shielded, and outside of the lock: the run goes on without its caller, and checks go on beside it.
         return await asyncio.shield(task)
 
     async def wait_idle(self) -> None:
         """Wait until nothing is running."""
+        # A loop: a check may start another run while these end.
         while self._running:
             await asyncio.wait(set(self._running.values()))
 
     async def stop(self, grace_seconds: float) -> None:
         """Start nothing new, let runs end or pause within `grace_seconds`, then cut them off. All ends are recorded."""
+        # Set before the first await, so that no check claims anything from here on.
         self._stopping = True
         for actor in self._active_turns.values():
             actor.pause()
@@ -120,6 +124,7 @@ class ScheduleRunner:
             await asyncio.wait(set(self._checks))
         late = set(self._running.values())
         if late:
+            # Not 0: `wait` would return before a task that can end at once has had a turn of the loop.
             _, late = await asyncio.wait(late, timeout=max(0.001, grace_seconds))
         for task in late:
             task.cancel()
@@ -139,7 +144,7 @@ class ScheduleRunner:
             running = entry.name in self._running
             try:
                 claimed = await run_to_end(claim_due, store, entry, self._clock(), pending, running=running)
-            except (OSError, FoldlineError) as error:  # what is due or held stays so until the next look
+            except (OSError, FoldlineError) as error:  # a claim stays pending until the next check
                 self._log(entry, f"the store cannot be used: {error}")
                 return
             if isinstance(claimed, SkippedRun):
@@ -151,12 +156,12 @@ class ScheduleRunner:
         task = asyncio.create_task(self._run(entry, run))
         self._running[entry.name] = task
 
-        def finished(done: asyncio.Task[EntryRun]) -> None:
+        def on_done(done: asyncio.Task[EntryRun]) -> None:
             self._running.pop(entry.name, None)
             if not done.cancelled() and (error := done.exception()) is not None:
-                self._log(entry, f"how a run ended could not be written down: {error}")
+                self._log(entry, f"the end of a run could not be recorded: {error}")
 
-        task.add_done_callback(finished)
+        task.add_done_callback(on_done)
         return task
 
     async def _run(self, entry: ScheduleEntry, run: EntryRun) -> EntryRun:
@@ -166,16 +171,18 @@ class ScheduleRunner:
             async with self._heartbeat(entry, run):
                 report = await self._report(entry, run)
                 run = replace(run, session=report.session, reason=report.reason, message=report.message)
+                # One after another: each outcome is part of the record, and a slow place delays only its own schedule.
                 for to in entry.settings.deliver:
                     run = await self._deliver(entry, run, report, delivery_label(to), self._courier.deliver(report, to))
         except asyncio.CancelledError:
-            left = run.reason == ""
-            run = replace(run, reason="cancelled", message="Cut off: the process stops.") if left else run
+            # With a reason the turn had ended, and only its delivery is cut off: the turn keeps its own outcome.
+            if not run.reason:
+                run = replace(run, reason="cancelled", message="Cut off: the process stops.")
             await run_to_end(replace(run, ended=timestamp(self._clock())).save, store, entry)
             raise
         run = replace(run, ended=timestamp(self._clock()))
         await run_to_end(run.save, store, entry)
-        places = f", told {', '.join(run.delivered)}" if run.delivered else ""
+        places = f", delivered to {', '.join(run.delivered)}" if run.delivered else ""
         why = f": {run.message}" if run.message else ""
         self._log(entry, f"{run.reason} in {monotonic() - began:,.0f} s (session {run.session or 'none'}){places}{why}")
         return run
@@ -184,6 +191,7 @@ class ScheduleRunner:
         """Run one turn in the entry's session, and report its outcome."""
         session = ""
         figures: dict[str, Json] = {}
+        # The idempotency key of the turn and of its deliveries: who has seen it before can drop a repeat.
         name = f"{entry.key}:now:{run.due}" if run.asked else entry.claim_key(parse_timestamp(run.due))
         try:
             actor = await self._actor(entry, run)
@@ -236,6 +244,7 @@ class ScheduleRunner:
         async def beat() -> None:
             while True:
                 await asyncio.sleep(HEARTBEAT_SECONDS)
+                # The run as it began: the fields that change meanwhile are written once, at its end.
                 alive = replace(run, alive=timestamp(self._clock()))
                 with suppress(OSError, FoldlineError):  # the next one may do
                     await run_to_end(alive.save, self._pool.store, entry)
@@ -244,6 +253,7 @@ class ScheduleRunner:
         try:
             yield
         finally:
+            # Awaited: a heartbeat that is being written must not overwrite the end of the run.
             beats.cancel()
             await asyncio.gather(beats, return_exceptions=True)
 
