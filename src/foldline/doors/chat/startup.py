@@ -95,6 +95,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
 
     storage = chat.storage
     learned = None if storage.learned is None else LearnedLimits(storage.learned)
+    keep_calls = chat.loaded.settings.keep_calls
     async with AsyncExitStack() as stack:
         # In a thread: a database may be far away.
         store = None if storage.sessions is None else await asyncio.to_thread(open_store, storage.sessions)
@@ -105,9 +106,7 @@ async def open_conversation(chat: Chat) -> AsyncIterator[AgentConversation]:
             chat.environ,
             workspace=chat.workspace,
             learned=learned,
-            calls=None
-            if storage.calls is None
-            else open_call_log(storage.calls, notice, chat.loaded.settings.keep_calls),
+            calls=None if storage.calls is None else open_call_log(storage.calls, notice, keep_calls),
             notice=notice,
         )
         # Before the conversation in the stack, so closed after it: the last snapshot may need it.
