@@ -12,7 +12,8 @@ import httpx
 
 from foldline.agent.events import AgentEvent
 from foldline.agent.loop import Agent
-from foldline.agent.session import AgentSession, RunSettings
+from foldline.agent.session import AgentSession
+from foldline.agent.session_context import RunSettings
 from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.display import Room

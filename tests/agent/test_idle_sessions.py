@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from foldline.agent.session import AgentSession, RunSettings
+from foldline.agent.session import AgentSession
+from foldline.agent.session_context import RunSettings
 from foldline.engine.presets import policy
 from foldline.store.clock import now_utc
 from foldline.store.folders import FileStore

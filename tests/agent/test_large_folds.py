@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.test_background_counter import Watched as WatchedCounter
+from tests.agent.test_session_context import Watched as WatchedCounter
 
-from foldline.agent.session import AgentSession, RunSettings
+from foldline.agent.session import AgentSession
+from foldline.agent.session_context import RunSettings
 from foldline.engine.context import Context
 from foldline.engine.presets import policy
 from foldline.reducers.base import Move

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.agent.tools.files.test_documents import pdf
+from tests.agent.tools.files.test_file_text import pdf
 from tests.hosting.acting import acting
 from tests.serving import serve
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.agent.tools.mcp import mcp_plain
+from tests.agent.tools import mcp_plain
 from tests.hosting.acting import nobody
 
 from foldline.agent.settings.connections import McpSettings

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field, replace
 
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.loop import Agent
-from foldline.agent.session import AgentSession, RunSettings
+from foldline.agent.session import AgentSession
+from foldline.agent.session_context import RunSettings
 from foldline.agent.settings.model import AgentSettings
 from foldline.agent.tools.base import CallScope, PermissionRequest, Tool
+from foldline.agent.tools.fetch_url import FetchUrl
 from foldline.agent.tools.files.edit import EditFile, WriteFile
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.read_file import ReadFile
-from foldline.agent.tools.processes.run_command import RunCommand
+from foldline.agent.tools.run_command import RunCommand
 from foldline.agent.tools.session_tools import CompactContext, RecallTool, SpawnAgent
 from foldline.agent.tools.toolbox import Toolbox
-from foldline.agent.tools.web.fetch_url import FetchUrl
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import CALLS
 from foldline.catalog.models import CacheRule, lookup

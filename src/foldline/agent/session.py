@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
-from foldline.agent.background_counter import BackgroundCounter
 from foldline.agent.events import Listener
-from foldline.agent.memory_limit import MessageLimit
-from foldline.agent.recallable_archive import RecallableArchive
+from foldline.agent.session_context import BackgroundCounter, RecallableArchive, RunSettings
 from foldline.agent.tool_calls import INTERRUPTED, result_messages
 from foldline.agent.workers import FOLDS, run_to_end, until_stopped
-from foldline.catalog.prices import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import AsyncSummarize, Context, Request
 from foldline.engine.events import ContextEvent
 from foldline.engine.lookup import entry_excerpt, search
-from foldline.engine.policy import Policy
 from foldline.engine.recovery import Recovery
 from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
@@ -27,39 +22,13 @@ from foldline.messages import Json, Message, Text, ToolCall, Wire
 from foldline.store.base import StoredSession
 from foldline.store.clock import IdleTimer, seconds_since
 from foldline.text.safe_regex import Work
-from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import MemoryArchive
 from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
-__all__ = ["NOT_KEPT", "AgentSession", "RunSettings"]
+__all__ = ["NOT_KEPT", "AgentSession"]
 
 NOT_KEPT = "[no result was kept: the process ended before it was written down]"
 """The result of a call that has none when a session is opened again; it may have run to its end all the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
-    """Everything that a context needs but its history."""
-
-    dialect: str
-    model: str
-    policy: Policy
-    window: int | None
-    max_output_tokens: int | None
-    system: str | None
-    tools: Sequence[Mapping[str, Any]] | None
-    endpoint: str = ""
-    counter: Counter = ESTIMATE
-    # Prices and lifetime of the provider's cache, if requests ask for other ones than the model's usual.
-    cache_rule: CacheRule | None = None
-
-    def context(self, events: Sequence[Event], **more: Any) -> Context:
-        """Replay events into a context with a bound on its messages in memory (S3.02). O(log)."""
-        settings = {name: getattr(self, name) for name in self.__slots__}
-        policy = self.policy
-        if policy.auto:  # the limit folds too, and must not where the user switched folding off
-            settings["policy"] = replace(policy, always=(*policy.always, MessageLimit()))
-        return Context.replay(events, **{**settings, **more})
 
 
 class AgentSession:

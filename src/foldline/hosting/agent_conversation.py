@@ -11,7 +11,8 @@ from typing import Final
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import Listener, Notice, TurnEnded
 from foldline.agent.loop import Agent
-from foldline.agent.session import AgentSession, RunSettings
+from foldline.agent.session import AgentSession
+from foldline.agent.session_context import RunSettings
 from foldline.agent.settings.model import ModelSettings, PolicySettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.catalog.models import lookup

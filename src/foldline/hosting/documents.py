@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, is_pdf
-from foldline.agent.tools.files.documents import notebook_text, pdf_text
+from foldline.agent.tools.files.file_text import HEAD_BYTES, decoded, is_pdf, notebook_text, pdf_text
 from foldline.agent.workers import READERS, StopSignal, owned_by, run_in_thread
 from foldline.display import Room, preview_lines, size_text
 from foldline.errors import InvalidInput

@@ -347,7 +347,7 @@ class Runtime:
 
     async def _server(self, name: str, own: McpSettings) -> tuple[Tool, ...]:
         try:
-            from foldline.agent.tools.mcp.client import McpServer, mcp_tools
+            from foldline.agent.tools.mcp import McpServer, mcp_tools
 
             # Variables are resolved here and not in the settings: a missing one concerns this server alone.
             resolved = own.resolved(self.environ)

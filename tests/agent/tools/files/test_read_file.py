@@ -11,7 +11,7 @@ import pytest
 from tests.agent.tools.file_calls import ran, scope, text
 
 from foldline.agent.tools.base import Tool
-from foldline.agent.tools.files.decoding import PIECE_BYTES, each_line, part
+from foldline.agent.tools.files.file_text import PIECE_BYTES, each_line, part
 from foldline.agent.tools.files.read_file import MAX_WHOLE_BYTES, ReadFile
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace

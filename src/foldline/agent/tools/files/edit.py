@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from foldline.agent.tools.base import CONSENT_NEEDED, CallScope, PermissionRequest, ToolOutcome, one_line
-from foldline.agent.tools.files.decoding import DecodedText, decoded
+from foldline.agent.tools.files.file_text import DecodedText, decoded
 from foldline.agent.tools.workspace import FileLocation, Workspace
 from foldline.agent.workers import StopSignal, run_in_thread
 from foldline.display import size_text

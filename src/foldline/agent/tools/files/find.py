@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foldline.agent.tools.base import CallScope, ToolOutcome
-from foldline.agent.tools.files.decoding import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
+from foldline.agent.tools.files.file_text import HEAD_BYTES, each_line, is_pdf, refuse_binary, streamed
 from foldline.agent.tools.files.name_patterns import Glob
 from foldline.agent.tools.files.walk import MAX_DEPTH, Walk
 from foldline.agent.tools.workspace import FolderEntry, Workspace

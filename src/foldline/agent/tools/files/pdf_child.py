@@ -1,4 +1,4 @@
-"""Runs as a process of its own (`processes/isolated.py`): reads a PDF on standard input, writes its text as JSON.
+"""Runs as a process of its own (`tools/isolated.py`): reads a PDF on standard input, writes its text as JSON.
 
 It imports nothing of this package, so that it starts fast and works however the package was found.
 """

@@ -9,8 +9,17 @@ from itertools import islice
 from typing import BinaryIO, Final
 
 from foldline.agent.tools.base import CallScope, ToolOutcome
-from foldline.agent.tools.files.decoding import HEAD_BYTES, decoded, each_line, is_pdf, part, refuse_binary, streamed
-from foldline.agent.tools.files.documents import notebook_text, pdf_text
+from foldline.agent.tools.files.file_text import (
+    HEAD_BYTES,
+    decoded,
+    each_line,
+    is_pdf,
+    notebook_text,
+    part,
+    pdf_text,
+    refuse_binary,
+    streamed,
+)
 from foldline.agent.tools.workspace import FileLocation, Workspace
 from foldline.agent.workers import READERS, StopSignal, run_in_thread
 from foldline.display import Room, file_part, file_refusal, file_view, line_bounds

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.tools.mcp.mcp_plain import LONG
+from tests.agent.tools.mcp_plain import LONG
 from tests.agent.tools.people import Person, scope
 
 from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
-from foldline.agent.tools.mcp.client import McpServer, mcp_tools
+from foldline.agent.tools.mcp import McpServer, mcp_tools
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
@@ -229,3 +229,29 @@ def test_a_server_on_the_web_gets_its_headers_and_its_end_is_told() -> None:
 
         config = McpServer(name="web", url=url, headers={"X-Test": "of-ours"}, allow=True, timeout_seconds=20)
         with_server(steps, config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "two words", "command": "x"}, "'two words': name: must have 1 to 32"),
+        ({"name": "", "command": "x"}, "name: must have 1 to 32"),
+        ({"name": "a"}, "a: needs either a command or a url"),
+        ({"name": "a", "command": "x", "url": "http://y"}, "a: needs either a command or a url"),
+        ({"name": "a", "url": "ftp://y"}, "a: url: must be an http or https address"),
+        ({"name": "a", "url": "http://y", "args": ("-x",)}, "a: args and env belong to a command"),
+        ({"name": "a", "url": "http://y", "env": {"X": "1"}}, "a: args and env belong to a command"),
+        ({"name": "a", "command": "x", "headers": {"X": "1"}}, "a: headers belong to a url"),
+        ({"name": "a", "command": "x", "timeout_seconds": 0}, "a: timeout_seconds: must be a positive number"),
+        ({"name": "a", "command": "x", "timeout_seconds": float("nan")}, "a: timeout_seconds"),
+    ],
+)
+def test_a_wrong_setting_is_named(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        McpServer(**fields)
+    assert told in str(caught.value)
+
+
+def test_secrets_are_not_shown() -> None:
+    assert "s3cret" not in repr(McpServer(name="a", url="https://example.com", headers={"Authorization": "s3cret"}))
+    assert "s3cret" not in repr(McpServer(name="a", command="x", env={"TOKEN": "s3cret"}))

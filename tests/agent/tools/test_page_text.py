@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.agent.tools.web.page_text import page_text
+from foldline.agent.tools.page_text import page_text
 
 PAGE = """<!doctype html><html><head><title> A
  page </title><style>p { color: red }</style><script>if (a < b) { alert("<p>no</p>") }</script></head>

@@ -15,7 +15,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 from tests.agent.tools.file_calls import text
 
-from foldline.agent.tools.files.documents import notebook_text, pdf_text
+from foldline.agent.tools.files.file_text import notebook_text, pdf_text
 from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import StopSignal, WorkCancelled

@@ -1,6 +1,6 @@
 """Extracts the text of an HTML page: titles, headings, lists and links stay, scripts and styles go.
 
-Runs as a process of its own (`processes/isolated.py`): reads a page on standard input and writes its text as JSON.
+Runs as a process of its own (`isolated.py`): reads a page on standard input and writes its text as JSON.
 `html.parser` is quadratic on some hostile pages, inside regular expressions that nothing can interrupt. It imports
 nothing of this package, so that it starts fast.
 """

@@ -1,1 +1,0 @@
-"""The tool that fetches a page from the web."""
