@@ -155,9 +155,9 @@ class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesN
 class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is missing
     """An optional dependency is missing; the message gives the command that installs it (`install`, if given)."""
 
-    def __init__(self, extra: str, what: str, *, install: str | None = None) -> None:
+    def __init__(self, extra: str, what: str, *, install: str | None = None, needs: str = "an extra") -> None:
         line = f"pip install 'foldline[{extra}]'" if install is None else install
-        super().__init__(f"{what} needs an extra: {line}")
+        super().__init__(f"{what} needs {needs}: {line}")
         self.extra = extra
 
 

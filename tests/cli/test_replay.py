@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from foldline.cli.files import write_whole
+from foldline.cli.console import write_whole
 from foldline.cli.main import cli
 from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import click
 
-from foldline.cli.files import log, sessions_in, terminal, write_whole
+from foldline.cli.console import log, terminal, write_whole
+from foldline.cli.histories import counter_for, sessions_in
 from foldline.cli.options import size_list_tokens
-from foldline.cli.requests import counter_for
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.store.files import check_writable
 from foldline.text.formatting import plural

@@ -1,4 +1,4 @@
-"""The command `foldline chat`."""
+"""The command `foldline chat`: an agent in the terminal, or one answer for a script."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
 
 __all__ = ["chat"]
 
-# The packages of the extra `chat`. Found but not imported, so that the prompt is on screen first.
+# The packages of the extra `chat`. They are looked up but not imported, so that the prompt is on screen first.
 _NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
 
 
 @click.command()
 @agent_options
-@click.option("--resume", metavar="ID", is_flag=False, flag_value="latest", help="Go on with a session; the last one.")
-@click.option("--once", metavar="PROMPT", help="Answer this one prompt on standard output, and end.")
-@click.option("--json", "as_json", is_flag=True, help="With one prompt: an event on each line of standard output.")
+@click.option(
+    "--resume", metavar="ID", is_flag=False, flag_value="latest", help="Continue a session; by default the last one."
+)
+@click.option("--once", metavar="PROMPT", help="Answer this one prompt on standard output, then exit.")
+@click.option("--json", "as_json", is_flag=True, help="With one prompt: print one event per line.")
 @click.option("--store", metavar="PLACE", help="Where the session is kept: a folder, sqlite:///FILE, postgresql://…")
 @click.option("--no-save", is_flag=True, help="Keep nothing on disk.")
 @click.option("--yes", is_flag=True, help="Run allowed tools without asking for each call.")
@@ -47,8 +49,8 @@ def chat(
 ) -> int:
     """Talk with an agent that works in this folder and never runs out of context.
 
-    The model is what is set, else that of a key in the environment, else a local server that answers, else the embedded
-    one. A prompt on standard input, or --once, is answered on standard output, for scripts.
+    The model is the one in the settings, else that of a key in the environment, else that of a local server that
+    answers, else the embedded one. A prompt on standard input, or --once, is answered on standard output, for scripts.
 
     Exit codes: 0 done; 1 the turn failed, did not fit or was cut off; 2 bad usage; 130 stopped.
     """
@@ -61,14 +63,15 @@ def chat(
 
 
 def _storage(store: str | None, *, keep: bool, resume: str | None) -> StoragePlaces:
-    """Where the data of this chat is stored."""
+    """Return the places where this chat stores its data."""
     from foldline.doors.chat.startup import StoragePlaces
     from foldline.hosting.session_choice import store_place
     from foldline.store import paths as places
 
     if not keep:
-        for flag, given in (("--resume", resume), ("--store", store)):
-            if given is not None:
+        # Both need a store. Ignoring either would lose what the user wanted to keep.
+        for flag, value in (("--resume", resume), ("--store", store)):
+            if value is not None:
                 raise InvalidInput("cannot go with --no-save", place=flag)
         return StoragePlaces()
     return StoragePlaces(
@@ -90,14 +93,15 @@ def _run(
     once: str | None,
     as_json: bool,
 ) -> int:
-    """Build the chat and run it; return its exit code."""
+    """Build the chat, run it and return its exit code."""
     import asyncio
 
     from foldline.doors.chat.one_shot import answer_once, prompt_text, read_piped
 
+    # None if the parent closed the descriptor, as cron and some supervisors do.
     typed = sys.stdin is not None and sys.stdin.isatty()
     piped = None if sys.stdin is None or typed else read_piped(sys.stdin)
-    # Without a terminal to type at there can be only one prompt.
+    # Without a terminal there can be only one prompt: the piped text.
     single = once is not None or not typed
     if as_json and not single:
         raise InvalidInput("is for one prompt: give --once, or pipe it in", place="--json")
@@ -108,7 +112,7 @@ def _run(
             return asyncio.run(answer_once(chat, text, as_events=as_json))
         return asyncio.run(_conversation(chat))
     except OSError as error:
-        # The reader went away: `main` ends with its own exit code.
+        # The reader went away: `main` has an exit code for that.
         if isinstance(error, BrokenPipeError):
             raise
         raise InvalidInput(error.strerror or str(error), place=str(error.filename or "chat")) from None
@@ -131,9 +135,10 @@ def _chat(
 
     if not workspace.is_dir():
         raise InvalidInput("is no folder", place=f"--workspace: {workspace}")
-    # A copy: settings and subprocesses see the same environment for the whole chat.
+    # A copy: libraries set variables of their own, and settings must mean the same for the whole chat.
     environ = dict(os.environ)
     loaded = settings_for(options, environ)
+    # Notices of a single answer go to standard error, as its standard output belongs to the script.
     screen = Screen(_console(to_stderr=single), answers=not single)
     return Chat(
         loaded=loaded,
@@ -153,6 +158,7 @@ async def _conversation(chat: Chat) -> int:
     from foldline.doors.chat.prompt import prompt_for
     from foldline.store.paths import history_path
 
+    # A history file only if sessions are stored: after --no-save nothing of the chat may stay on disk.
     prompt = prompt_for(
         chat.environ,
         commands=[(command.name, command.description) for command in COMMANDS],
@@ -164,9 +170,9 @@ async def _conversation(chat: Chat) -> int:
 
 
 def _console(*, to_stderr: bool) -> Console:
-    from foldline.cli.files import terminal
+    from foldline.cli.console import terminal
 
     console = terminal(to_stderr=to_stderr)
-    # In a file or a pipe a long line stays whole.
+    # Wrapping is for terminals: in a file or a pipe a long line must stay one line.
     console.soft_wrap = not console.is_terminal
     return console

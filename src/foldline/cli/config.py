@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.files import json_out, log, terminal
+from foldline.cli.console import json_out, log, terminal
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.formatting import DASH, plural
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["config"]
 
 _BAD_INPUT: Final = 2
+
+# A system prompt may fill pages; in the table its first words identify it. --json has all of it.
 _MOST_CHARS: Final = 60
 
 
@@ -42,9 +44,9 @@ def _files(named: str | None) -> tuple[SettingsFile, ...]:
 @config.command()
 @click.argument("file", required=False)
 def check(*, file: str | None) -> None:
-    """List all that is wrong in FILE, or in the files that count here.
+    """List all faults in FILE, or in the files that apply here.
 
-    Exit code 2 when there is anything.
+    Exit code 2 if there are any.
     """
     from foldline.agent.settings.file import check_file
 
@@ -65,7 +67,8 @@ def check(*, file: str | None) -> None:
 
 
 def _notes(path: Path) -> None:
-    """Log what is valid in the file, and still will not work here and now."""
+    """Log what is valid in the file but does not work here and now."""
+    # No fault: the file may be meant for another machine, where the variables are set.
     from foldline.agent.settings.file import missing_variables
 
     for note in missing_variables(path, os.environ):
@@ -75,10 +78,10 @@ def _notes(path: Path) -> None:
 @config.command()
 @click.option("--agent", help="The agent; without it main, or the only one.")
 @click.option("--profile", help="A profile of the file.")
-@click.option("--config", "named", help="A settings file, instead of those that are found.")
+@click.option("--config", "named", help="A settings file to use instead of the usual ones.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def show(*, agent: str | None, profile: str | None, named: str | None, as_json: bool) -> None:
-    """Show the settings that are in force, and where each comes from."""
+    """Show the effective settings, and where each comes from."""
     from foldline.agent.settings.file import effective_settings, load_settings
 
     loaded = load_settings(agent, profile=profile, config=named)
@@ -87,6 +90,7 @@ def show(*, agent: str | None, profile: str | None, named: str | None, as_json: 
         json_out(_plain(loaded, rows))
     else:
         _print_table(rows)
+    # Said here too: otherwise a setting of the file would be missing from the table without a reason.
     for withheld in loaded.withheld:
         log(f"not before it is trusted (foldline config trust): {withheld}")
     files = ", ".join(str(each.path) for each in loaded.files) or "no file"
@@ -106,8 +110,10 @@ def _plain(loaded: LoadedSettings, rows: list[tuple[str, Json, str]]) -> Json:
 def _words(value: Json) -> str:
     if value is None or value in ([], {}):
         return DASH
+    # bool is a subclass of int, and True is no number here.
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
+    # A project's file is foreign text: `visible` escapes the control characters in it.
     from foldline.agent.settings.checks import visible
 
     return visible(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), _MOST_CHARS)
@@ -127,7 +133,7 @@ def _print_table(rows: list[tuple[str, Json, str]]) -> None:
 
 @config.command()
 def path() -> None:
-    """Show where settings are looked for, and where sessions and the rest are kept."""
+    """Show where settings are read from, and where sessions and the rest are stored."""
     from foldline.agent.settings.file import CONFIG, FILE_NAME
     from foldline.store import paths as places
 
@@ -152,9 +158,9 @@ def path() -> None:
 @click.argument("file", default="agents.yaml")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def trust(*, file: str, yes: bool) -> None:
-    """Let FILE of a project do what only your own settings may.
+    """Let a project's FILE do what otherwise only your own settings may.
 
-    It says what that is, and asks. The answer holds for the file as it is now.
+    The command shows what that is, and asks. The answer holds for the current content of the file.
     """
     from foldline.agent.settings.file import read_project, trust_file
 
@@ -167,5 +173,6 @@ def trust(*, file: str, yes: bool) -> None:
         return
     if not yes:
         click.confirm(f"Trust {file}?", abort=True, err=True)
+    # By content, not by path: a pull must not change what was agreed to.
     trust_file(found)
     log(f"{file} is trusted until it changes")

@@ -1,19 +1,97 @@
-"""Output for people: lines as wide as the terminal, tables that are never cut, and bar plots of characters."""
+"""What commands write: JSON, log lines, files, and for people text, tables and bar plots as wide as the terminal."""
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+import tempfile
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from foldline.cli.files import terminal
+import click
+
+from foldline.errors import InvalidInput
 from foldline.text.formatting import compact, plain
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Column", "TextPrinter", "plot", "print_table"]
+__all__ = ["Column", "TextPrinter", "json_out", "log", "plot", "print_bytes", "print_table", "terminal", "write_whole"]
+
+
+def json_out(value: Any) -> None:
+    """Print JSON on standard output as UTF-8. A text with half a surrogate pair makes all of it ASCII with escapes."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    try:
+        data = text.encode()
+    except UnicodeEncodeError:
+        # A recorded message may hold half a surrogate pair. UTF-8 has no bytes for it; a report must not fail on it.
+        data = json.dumps(value, indent=2).encode()
+    print_bytes(data + b"\n")
+
+
+def print_bytes(data: bytes) -> None:
+    """Write all bytes to standard output, whatever the encoding of the terminal."""
+    rest = memoryview(data)
+    # With PYTHONUNBUFFERED the stream is raw: a single write may take a part only, and would drop the rest unnoticed.
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+
+
+def terminal(*, to_stderr: bool = False) -> Console:
+    """The console for tables and progress bars: as wide as the terminal, 80 columns without one."""
+    from rich.console import Console
+
+    # rich swallows a broken pipe and exits with 1; the exit code of this program is 141.
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # handled in one place for all commands: `main`
+
+    console = Terminal(stderr=to_stderr, highlight=False, markup=False)
+    # rich assumes 80 columns for a dumb terminal, such as that of Emacs, however wide it is.
+    if console.is_dumb_terminal:
+        with suppress(OSError, ValueError):
+            size = os.get_terminal_size(console.file.fileno())
+            console.size = (size.columns or console.width, size.lines or console.height)
+    return console
+
+
+def log(line: str) -> None:
+    """Print one line for people on standard error: standard output carries results alone."""
+    click.echo(f"foldline: {line}", err=True)
+
+
+def write_whole(path: str, text: str) -> None:
+    """Write a file atomically: a concurrent reader sees the old one. Raises InvalidInput."""
+    folder = os.path.dirname(path) or "."
+    try:
+        # In the same folder: a rename is atomic within one file system only.
+        handle, name = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=folder)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            # mkstemp makes it private. A page that a user asked for gets the rights of any other new file.
+            os.chmod(name, 0o666 & ~_mask())
+            os.replace(name, path)
+        finally:
+            # Only after an error: once replaced, the name is gone.
+            Path(name).unlink(missing_ok=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", place=path) from None
+
+
+def _mask() -> int:
+    """The umask of this process."""
+    # POSIX has no call that only reads it. No thread of a command creates files meanwhile.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
 
 _ASCII: Final = str.maketrans({"→": ">", "←": "<", "…": "~", "–": "-", "·": "-", "█": "#", "░": "."})
 
@@ -41,20 +119,21 @@ class TextPrinter:
         self.console.print(self._fit(plain(text)), style=style)
 
     def path(self, text: str) -> None:
-        """Print a path without cutting it: a narrow terminal wraps it, so that it can still be copied."""
-        # A path cut with "…" cannot be copied.
+        """Print a path in full; a narrow terminal wraps it."""
+        # A path cut with "…" could not be copied.
         self.console.print(plain(text), soft_wrap=True)
 
     def block(self, text: str, indent: str = "  ") -> None:
-        """Print a text of many lines; long lines wrap."""
+        """Print a text of many lines, indented; long lines wrap."""
         from rich.cells import chop_cells
 
         for line in plain(text).expandtabs(4).split("\n"):
+            # Wrapped here and not by rich, which breaks at words and so changes code and tables.
             for piece in chop_cells(line, max(8, self.width - len(indent))) or [""]:
                 self._print(f"{indent}{piece}".rstrip(), None)
 
     def whole(self, text: str, indent: str = "  ") -> None:
-        """Print a text of many lines, each at its full length: a terminal folds them, a file keeps them."""
+        """Print a text of many lines at their full length: a terminal wraps them, a file keeps them."""
         for line in plain(text).expandtabs(4).split("\n"):
             self._print(f"{indent}{line}".rstrip(), None)
 
@@ -66,7 +145,9 @@ class TextPrinter:
 
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+# A session of few calls gets wider bars, up to a width at which they still read as bars.
 _WIDEST_BAR: Final = 4
+# Narrower than this a plot shows no shape; the terminal wraps it instead.
 _FEWEST_COLUMNS: Final = 8
 
 
@@ -79,8 +160,9 @@ class _Column(NamedTuple):
 def plot(values: Sequence[float], marked: Sequence[bool], *, width: int, height: int, ascii_only: bool) -> list[str]:
     """Return a bar plot as lines of at most `width` characters (at least 8 columns are drawn).
 
-    Bars stand on 0. With more values than columns, a column is solid up to the least of its values and shaded up to the
-    greatest, so that drops stay visible. A mark stands below its column. O(values).
+    Bars start at 0, as a truncated axis would exaggerate growth. With more values than columns, a column is solid up to
+    the least of its values and shaded up to the greatest, so that drops stay visible. A mark is drawn below its column.
+    O(values).
     """
     top = max(values, default=0) or 1
     labels = _labels(top, height)
@@ -100,7 +182,7 @@ def plot(values: Sequence[float], marked: Sequence[bool], *, width: int, height:
 
 
 def _labels(top: float, height: int) -> list[str]:
-    """The scale: the greatest value beside the top row, half of it beside the middle one."""
+    """Return the scale: the maximum beside the top row, half of it beside the middle row."""
     labels = [""] * height
     labels[0] = compact(top)
     if height >= 4 and height % 2 == 0:
@@ -131,7 +213,8 @@ def _cell(column: _Column, step: float, floor: int, ascii_only: bool) -> str:
         return "#" if solid >= 0.5 else ":" if reached >= 0.5 else " "
     eighths = round(solid * 8)
     if floor == 0 and column.high > 0:
-        eighths = max(eighths, 1)  # a small value must not look like none
+        # A small value must not look like none.
+        eighths = max(eighths, 1)
     if eighths:
         return _EIGHTHS[eighths]
     return "░" if reached >= 0.5 else " "
@@ -148,7 +231,7 @@ class Column:
 
     @property
     def width(self) -> int:
-        """The width of its widest line, and one for the gap to the next column."""
+        """Cells of the widest line, plus one for the gap to the next column."""
         from rich.cells import cell_len
 
         return 1 + max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
@@ -157,8 +240,8 @@ class Column:
 def print_table(console: Console, columns: Sequence[Column], spare: Sequence[str]) -> tuple[str, ...]:
     """Print as many columns as fit; return the groups left out, in the order of `spare`.
 
-    `spare` are the groups to leave out, the first one first. A table that is too wide even without them is printed
-    whole.
+    `spare` names the groups that may be left out, in that order. A table that is too wide even without them is printed
+    in full.
     """
     dropped = next((dropped for dropped in _choices(spare) if _width(columns, dropped) <= console.width), tuple(spare))
     console.print(_table([column for column in columns if column.group not in dropped]), crop=False)
@@ -166,7 +249,7 @@ def print_table(console: Console, columns: Sequence[Column], spare: Sequence[str
 
 
 def _choices(spare: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Nothing, then the first group, then the first two."""
+    """What to leave out: nothing, then the first group, then the first two, and so on."""
     return (tuple(spare[:count]) for count in range(len(spare) + 1))
 
 
@@ -180,6 +263,7 @@ def _table(columns: Sequence[Column]) -> object:
     width = _width(columns, ())
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", width=width)
     for column in columns:
+        # The minimum width keeps rich from shrinking a column of figures, which would cut digits off.
         table.add_column(
             column.head,
             justify="left" if column.left else "right",

@@ -1,4 +1,4 @@
-"""The command `foldline growth`: how the requests of a session grew."""
+"""The command `foldline growth`: a plot and a table of how the requests of a session grew."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.console import plot
-from foldline.cli.files import json_out, log, terminal, write_whole
+from foldline.cli.console import json_out, log, plot, terminal, write_whole
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, select_session, store_place
 from foldline.report.growth_page import growth_page, in_words, notes, replies_of
@@ -24,8 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["growth"]
 
+# Even, so that the scale can label its middle row.
 _PLOT_ROWS: Final = 8
-# Columns of a terminal from which on there is room for the seconds too.
+# From this width on there is room for the seconds too.
 _FULL_COLUMNS: Final = 72
 
 _NAMED_SESSIONS: Final = 5
@@ -65,8 +65,8 @@ def growth(
 ) -> None:
     """Show how the requests of a session grew, call by call.
 
-    SESSION is the id of a session or the beginning of one, "latest", or ID/agents/ID; by default the session that
-    called a model last. The record is a SQLite database whose view `llm_calls` holds every request in full.
+    SESSION is the id of a session or a prefix of one, "latest", or ID/agents/ID; by default the session that called a
+    model last. The record is a SQLite database whose view `llm_calls` holds every request in full.
     """
     if html is not None:
         check_writable(html)
@@ -78,6 +78,7 @@ def growth(
     # The call log knows ids only; "latest" and paths of sub-agents need a store.
     if store is not None or (session is not None and (session == _LATEST or "/" in session)):
         session, sessions = _select_from_store(store, session, sessions, path)
+    # The database is opened twice, as other processes write it: no read transaction stays open while a store is read.
     with _readable(path):
         selected = _select(session, sessions, path)
         calls = read_calls(path, session_id=selected)
@@ -109,13 +110,15 @@ def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
+        # The usual case of a new user, so it is worded as such and not as an error of the system.
         raise InvalidInput("no model call is recorded yet: there is no such file", place=path) from None
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror or error}", place=path) from None
 
 
 def _select(requested: str | None, sessions: Sequence[str], path: str) -> str:
-    """Find the session by its id or a prefix of it; by default the one called last."""
+    """Find the session by its id or a prefix of it; by default the one that called last."""
+    # An exact id wins over longer ids that begin with it.
     if requested is None or requested in sessions:
         return requested or sessions[0]
     found = [session for session in sessions if session.startswith(requested)]
@@ -135,8 +138,8 @@ def _select_from_store(
 
     with closing(open_store(store_place(store, os.environ))) as opened:
         if requested is None:
-            known = set(opened.names())
-            found = [session for session in sessions if session in known]
+            stored = set(opened.names())
+            found = [session for session in sessions if session in stored]
             if not found:
                 raise InvalidInput(f"none of its sessions has a call recorded in {path}", place=opened.place)
             return None, found
@@ -147,7 +150,7 @@ def _select_from_store(
 
 
 def _printable(text: str) -> str:
-    """Foreign text without the control characters that a terminal would obey."""
+    """Replace control characters, which a terminal would obey, in foreign text."""
     return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
@@ -184,9 +187,10 @@ def _print_table(console: Console, calls: Sequence[RecordedCall]) -> None:
     if any(map(notes, calls)):
         columns.append(("\nnotes", lambda call: _printable(notes(call))))
     for name, cell in columns:
-        # rich would shrink figures before notes; a minimum width keeps them whole.
+        # rich shrinks the widest column first, which may hold figures. A minimum width keeps those intact: on a narrow
+        # terminal only the notes are cut.
         written = max(len(cell(call)) for call in calls)
-        noted = name.endswith("notes")  # on a narrow terminal this column is cut, so that figures stay whole
+        noted = name.endswith("notes")
         table.add_column(
             name,
             justify="left" if noted else "right",
@@ -205,7 +209,7 @@ def _print_table(console: Console, calls: Sequence[RecordedCall]) -> None:
 
 
 def _times(calls: Sequence[RecordedCall]) -> Callable[[RecordedCall], str]:
-    """The format of times: the hour if all calls are of one day, else with the day; local time."""
+    """Return the format of times: local time, with the day only if calls are of several days."""
     days = {call.created_at.astimezone().date() for call in calls}
     form = "%H:%M:%S" if len(days) == 1 else "%m-%d %H:%M"
     return lambda call: call.created_at.astimezone().strftime(form)

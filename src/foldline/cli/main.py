@@ -1,4 +1,4 @@
-"""The command `foldline`: one group, one error line, and what the exit codes mean.
+"""The command `foldline`: the group of all commands, its exit codes, and the one line that an error prints.
 
 0    done
 1    the request would be refused, or does not fit
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 __all__ = ["cli", "main"]
 
+# click and argparse use 2 for bad usage. Bad input has the same code, as it is as certain to fail again.
 _BAD_INPUT = 2
-_STOPPED = 130  # 128 + SIGINT, as a shell reports it
-_PIPE_CLOSED = 141  # 128 + SIGPIPE
+# A shell reports a process that a signal ended as 128 plus the signal's number: 2 is SIGINT, 13 is SIGPIPE.
+_STOPPED = 130
+_PIPE_CLOSED = 141
 
-# The module of each command. Only the one that runs is imported, so that a chat starts at once.
+# The module of each command. Only the one that runs is imported: all of them take ten times as long as this one.
 _COMMANDS: Final[Mapping[str, str]] = {
-    "fit": "requests",
-    "check": "requests",
-    "count": "requests",
+    "fit": "histories",
+    "check": "histories",
+    "count": "histories",
     "replay": "replay",
     "chat": "chat",
     "serve": "serve",
@@ -49,34 +51,36 @@ _COMMANDS: Final[Mapping[str, str]] = {
 }
 
 
-# Commands of other distributions of this project, found by their entry points in the group `foldline.commands`.
-_INSTALLS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldline-bench"}
+# Commands of other distributions, found by their entry points in the group `foldline.commands`. They are named here
+# too, so that the help lists them and a call can say what to install.
+_DISTRIBUTIONS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldline-bench"}
 
 
 class _LazyCommands(Mapping[str, click.Command]):
     """The commands, each imported when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        if name in _INSTALLS:
+        if name in _DISTRIBUTIONS:
             return _distribution_command(name)
         command: click.Command = getattr(import_module(f"foldline.cli.{_COMMANDS[name]}"), name)
         return command
 
     def __iter__(self) -> Iterator[str]:
         yield from _COMMANDS
-        yield from _INSTALLS
+        yield from _DISTRIBUTIONS
 
     def __len__(self) -> int:
-        return len(_COMMANDS) + len(_INSTALLS)
+        return len(_COMMANDS) + len(_DISTRIBUTIONS)
 
 
 def _distribution_command(name: str) -> click.Command:
-    """A command of another distribution; if that is not installed, a stand-in that says how to install it."""
+    """Return a command of another distribution, or a stand-in that says how to install it."""
     for found in entry_points(group="foldline.commands", name=name):
         command: click.Command = found.load()
         return command
-    package = _INSTALLS[name]
+    package = _DISTRIBUTIONS[name]
 
+    # It accepts any arguments, and --help as one of them: what is missing has no help to show.
     @click.command(
         name,
         short_help=f"Comes with {package}.",
@@ -84,7 +88,9 @@ def _distribution_command(name: str) -> click.Command:
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def missing(arguments: tuple[str, ...]) -> None:
-        raise MissingExtra(package, f"`foldline {name}`", install=f"pip install {package}")
+        # foldline itself may come from a checkout, where the other distribution is the folder beside it.
+        install = f"pip install {package} (from a checkout: pip install ./bench)"
+        raise MissingExtra(package, f"`foldline {name}`", install=install, needs=f"the package {package}")
 
     return missing
 
@@ -107,16 +113,21 @@ class _Commands(click.Group):
         """Run a command. Ends the process with its exit code, unless `standalone_mode` is False."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
-        # Python sets it to None if the descriptor is closed at start (`>&-`).
-        if sys.stdout is None:  # closed by the parent process: nothing is read, written or paid for
+        # Python sets it to None if the parent closed the descriptor (`>&-`). Refused at once: otherwise a model
+        # would be paid for an answer that goes nowhere.
+        if sys.stdout is None:
             _print_error("foldline: standard output is closed: there is nowhere to write to")
             sys.exit(_BAD_INPUT)
         try:
+            # click's standalone mode has exit codes and messages of its own; all of them are set here instead.
             code = super().main(args, prog_name or "foldline", complete_var, standalone_mode=False, **extra)
+            # Flushed inside the block: a full disk or a closed pipe often shows only now.
             sys.stdout.flush()
         except (BrokenPipeError, _ReaderGoneError):
+            # `foldline … | head` is no error: no line is printed, and the code is that of any other Unix program.
             _exit(_PIPE_CLOSED)
         except click.Abort:
+            # click turns KeyboardInterrupt into Abort. Whoever pressed Ctrl-C needs no message.
             _exit(_STOPPED)
         except click.exceptions.NoArgsIsHelpError as error:
             error.show()
@@ -128,7 +139,9 @@ class _Commands(click.Group):
         except FoldlineError as error:
             _exit(1, f"foldline: {error}")
         except OSError as error:
+            # Commands name files themselves where they know which; what is left is the output or a race.
             _exit(_BAD_INPUT, f"foldline: {_os_error_text(error)}")
+        # A command returns its exit code; anything else that it returns means success.
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -147,16 +160,17 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _os_error_text(error: OSError) -> str:
-    """What the operating system refused; without a file it is usually a full output."""
+    """Describe what the operating system refused. Without a file name it is usually the output."""
     reason = error.strerror or str(error)
     return f"{error.filename}: {reason}" if error.filename else f"cannot read or write: {reason}"
 
 
 def _exit(code: int, line: str = "") -> NoReturn:
-    """End the process. Output that cannot be written is dropped: Python would complain, and exit with 120."""
+    """End the process with this code, whatever becomes of output that is still buffered."""
     try:
         sys.stdout.flush()
     except OSError:
+        # Otherwise Python would try again at exit, complain, and replace the code by 120.
         _drop_output()
     if line:
         _print_error(line)
@@ -164,12 +178,13 @@ def _exit(code: int, line: str = "") -> NoReturn:
 
 
 def _print_error(line: str) -> None:
+    # One line, whatever a message contains: scripts and logs read errors line by line.
     click.echo(" ".join(line.split()), err=True)
 
 
 def _drop_output() -> None:
-    """Point stdout at nothing, so that Python does not complain when it flushes what nobody reads."""
-    # At exit Python flushes stdout once more, and would report the same error again.
+    """Point standard output at the null device."""
+    # By descriptor: the buffer of sys.stdout stays, and Python can flush it at exit without an error.
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
@@ -178,23 +193,25 @@ def _drop_output() -> None:
 @click.group(
     "foldline",
     cls=_Commands,
-    commands=cast("MutableMapping[str, click.Command]", _LazyCommands()),  # none is ever added to it
+    # click asks for a mutable mapping, and would only write to it in add_command, which nothing calls.
+    commands=cast("MutableMapping[str, click.Command]", _LazyCommands()),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(version("foldline"), prog_name="foldline")
 def cli() -> None:
-    """Keeps LLM agents inside their context window.
+    """Keep LLM agents inside their context window.
 
-    Histories are JSON: a list of messages, or an object with "messages" and, beside them, "system" and "tools". They
-    are read from a file (.gz too) or from "-", standard input. Results go to standard output, all else to standard
-    error. Exit codes: 0 done; 1 would be refused or does not fit; 2 bad usage or input.
+    Histories are JSON: a list of messages, or an object with "messages" and optionally "system" and "tools". They are
+    read from a file (.gz too) or from "-", standard input. Results go to standard output, all else to standard error.
+    Exit codes: 0 done; 1 would be refused or does not fit; 2 bad usage or input.
     """
 
 
 def main() -> None:
     """Entry point of the command `foldline`."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a dash gets "?", not a traceback
+        # A terminal that cannot show a dash gets "?" instead of a traceback.
+        sys.stdout.reconfigure(errors="replace")
     cli.main()
 
 

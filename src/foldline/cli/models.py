@@ -1,4 +1,4 @@
-"""The command `foldline models`: the catalogue."""
+"""The command `foldline models`: the catalogue of windows, prices and cache rules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import click
 from foldline.catalog.models import Model, lookup
 from foldline.catalog.models import models as all_models
 from foldline.catalog.prices import PriceStep
-from foldline.cli.console import Column, print_table
-from foldline.cli.files import json_out, log, terminal
+from foldline.cli.console import Column, json_out, log, print_table, terminal
 from foldline.text.formatting import DASH, compact, plural
 
 __all__ = ["models", "nearest"]
@@ -26,12 +25,13 @@ def _usd(price: float | None) -> str:
 
 
 def _least(model: Model) -> str:
-    """The shortest cached prefix; a dash if nothing is ever cached."""
+    """Return the shortest prefix that is cached; a dash if none is."""
+    # A read ratio of 1 means no discount: for the bill that is no cache, whatever the provider calls it.
     return DASH if model.cache.read_ratio >= 1 else f"{model.cache.minimum_tokens:,}"
 
 
 def _lifetime(model: Model) -> str:
-    """How long an unused prefix stays by default."""
+    """Return how long an unused prefix stays by default."""
     return DASH if model.cache.read_ratio >= 1 else _duration(model.cache.lifetime_seconds)
 
 
@@ -40,7 +40,7 @@ def _duration(seconds: int) -> str:
 
 
 def _cache(model: Model) -> str:
-    """The prices of cache reads and writes, without the zero before the point."""
+    """Return the prices of cache reads and writes, without the zero before the point."""
     return "/".join(f"{ratio:.3g}".removeprefix("0") for ratio in (model.cache.read_ratio, model.cache.write_ratio))
 
 
@@ -56,7 +56,8 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[Model], str]], ...]] = (
     ("as of", lambda model: model.read_on.isoformat()),
 )
 
-# Columns that a narrow terminal leaves out, the first one first.
+# Columns that a narrow terminal leaves out, the first one first: figures of detail go before those that
+# decide between models, and the two prices always stay.
 _SPARE: Final = ("least", "as of", "stays", "reply", "cache", "window")
 
 _MEANING: Final = {
@@ -67,10 +68,10 @@ _MEANING: Final = {
 
 
 def nearest(name: str) -> str | None:
-    """The known name most like an unknown one; None if none is close."""
-    known = [model.name for model in all_models()]
-    # Without the provider's prefix, such as "openai/": the catalogue has bare names.
-    return next(iter(get_close_matches(name.lower().rpartition("/")[2], known, 1)), None)
+    """Return the catalogue's name most like an unknown one; None if none is close."""
+    names = [model.name for model in all_models()]
+    # Without the prefix of a router, such as "openai/": the catalogue has bare names.
+    return next(iter(get_close_matches(name.lower().rpartition("/")[2], names, 1)), None)
 
 
 @click.command()
@@ -79,11 +80,12 @@ def nearest(name: str) -> str | None:
 def models(*, name: str | None, as_json: bool) -> None:
     """List the models whose name contains NAME: windows, prices, cache rules.
 
-    For a name that the catalogue does not have, what would be taken for it is shown.
+    For a name that is not in the catalogue, the command shows what Foldline would assume.
     """
     query = (name or "").lower()
     found = [model for model in all_models() if query in model.name.lower()]
     if not found:
+        # Not an error: a model that came out today runs, and this shows under which assumptions.
         guess = lookup(name)
         near = None if guess.known else nearest(name or "")
         log(
@@ -119,7 +121,7 @@ def _print_table(found: Sequence[Model]) -> None:
 
 
 def _long_requests(found: Sequence[Model]) -> Iterator[str]:
-    """A sentence for each set of price steps, with its models."""
+    """Yield a sentence for each set of price steps, with its models."""
     names: dict[tuple[PriceStep, ...], list[str]] = {}
     for model in found:
         names.setdefault(model.cache.steps, []).append(model.name)
@@ -134,7 +136,7 @@ def _long_requests(found: Sequence[Model]) -> Iterator[str]:
 
 
 def _other_caches(found: Sequence[Model]) -> Iterator[str]:
-    """A sentence for each cache on request, with its models."""
+    """Yield a sentence for each cache on request, with its models."""
     names: dict[str, list[str]] = {}
     for model in found:
         for rule in model.caches:

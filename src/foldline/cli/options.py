@@ -16,28 +16,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 store_option: Final = click.option(
     "--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…"
 )
-"""The store of a door."""
+"""The store of a command that runs agents."""
 
 yes_option: Final = click.option(
-    "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as nobody is asked."
+    "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as there is nobody to ask."
 )
-"""Consent beforehand, where nobody can be asked."""
+"""Consent given in advance, where there is nobody to ask."""
 
 
 def agent_options(command: Command) -> Command:
-    """Add the options that choose an agent. The command receives `options` and `workspace` instead."""
+    """Add the options that choose an agent. The command receives `options` and `workspace` instead of them."""
 
     @click.option("--agent", metavar="NAME", help="The agent of agents.yaml; without it main, or the only one.")
     @click.option("--profile", metavar="NAME", help="A profile of agents.yaml.")
     @click.option("--config", metavar="FILE", help="A settings file, instead of those that are found.")
     @click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
-    @click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; by default it is found.")
+    @click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; detected by default.")
     @click.option("--base-url", metavar="URL", help="The address of any compatible server.")
     @click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
-    @click.option("--window", type=int, metavar="TOKENS", help="The window to keep to.")
-    @click.option("--workspace", metavar="DIR", default=".", help="The folder that the tools see; the current one.")
+    @click.option("--window", type=int, metavar="TOKENS", help="The window to stay within.")
+    @click.option(
+        "--workspace", metavar="DIR", default=".", help="The folder that the tools see; by default the current one."
+    )
     @click.option("--allow", metavar="TOOL", multiple=True, help="Offer write_file, edit_file or run_command too.")
-    @click.option("--trust", is_flag=True, help="Take the agents.yaml of this folder as your own, this once.")
+    @click.option("--trust", is_flag=True, help="Trust the agents.yaml of this folder, this once.")
     # click reads the name and help text of a command from the wrapped function.
     @wraps(command)
     def run(
@@ -54,6 +56,7 @@ def agent_options(command: Command) -> Command:
         trust: bool,
         **named: Any,
     ) -> Any:
+        # Imported here: `foldline --help` loads this module, and should not load an agent.
         from foldline.hosting.runtime import Options
 
         options = Options(
@@ -66,7 +69,7 @@ def agent_options(command: Command) -> Command:
             policy=policy,
             window=window,
             # Both forms work: --allow a,b and --allow a --allow b.
-            allow=tuple(name for given in allow for name in given.split(",") if name),
+            allow=tuple(name for names in allow for name in names.split(",") if name),
             trust=trust,
         )
         return command(options=options, **named)
@@ -74,7 +77,9 @@ def agent_options(command: Command) -> Command:
     return cast(Command, run)
 
 
+# ASCII: \d would also match digits of other scripts, which no other tool reads as numbers.
 _FORM: Final = re.compile(r"(\d+)([km]?)", re.IGNORECASE | re.ASCII)
+# Decimal, as in the catalogue of models: 128k is 128,000.
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
@@ -95,6 +100,7 @@ def size_list_tokens(context: click.Context, option: click.Parameter, value: str
 
 def _size(words: str, least: int, context: click.Context, option: click.Parameter) -> int:
     found = _FORM.fullmatch(words.strip())
+    # BadParameter and not InvalidInput: click adds the name of the option and the hint at --help.
     if found is None:
         raise click.BadParameter(f"{words!r} is not a size such as 16000 or 16k", context, option)
     size = int(found[1]) * _UNITS[found[2].lower()]

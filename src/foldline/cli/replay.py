@@ -1,4 +1,4 @@
-"""The command `foldline replay`: recorded sessions under each policy."""
+"""The command `foldline replay`: recorded sessions under each policy, as a table, JSON or a page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final
 import click
 
 from foldline.catalog.models import CACHE_RULES
-from foldline.cli.files import STDIN, json_out, log, read_history, terminal, write_whole
+from foldline.cli.console import json_out, log, terminal, write_whole
+from foldline.cli.histories import STDIN, counter_for, read_history, with_file
 from foldline.cli.options import size_or_none_tokens, size_tokens
-from foldline.cli.requests import counter_for, with_file
 from foldline.codecs import DIALECTS
 from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
@@ -31,7 +31,8 @@ __all__ = ["replay"]
 
 _ALL: Final = "all"
 
-# 79 characters wide with figures of usual size, so that it fits the narrowest terminals.
+# To add a column, add a field to `PolicyRow` and a row here. With figures of usual size the table has 79 characters,
+# which fit the usual terminal of 80.
 _COLUMNS: Final[tuple[tuple[str, Callable[[PolicyRow], str]], ...]] = (
     ("policy", lambda row: row.policy),
     ("cost", lambda row: share(row.cost_ratio)),
@@ -57,12 +58,12 @@ ms    CPU time of append and prepare; 95 % of the requests stay within it"""
 
 
 def _policies(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    """The policies to replay, each once, after no management."""
+    """Parse the policies to replay: each once, after no management."""
     names = [name.strip() for name in value.split(",") if name.strip()]
     if not names:
         raise InvalidInput(f"none given; known are {', '.join((NONE, *POLICIES))}", place="policy")
     named = [each for name in names for each in (POLICIES if name == _ALL else (policy_named(name),))]
-    # No management goes first: it is what costs are compared with.
+    # No management goes first: costs are relative to it.
     return tuple(dict.fromkeys((NONE, *named)))
 
 
@@ -75,7 +76,7 @@ def _policies(_context: click.Context, _option: click.Parameter, value: str) -> 
     show_default=True,
     metavar="A,B,...",
     callback=_policies,
-    help=f"One or more of {', '.join(POLICIES)}; or {_ALL}. No management is replayed beside them.",
+    help=f"One or more of {', '.join(POLICIES)}; or {_ALL}. No management is always added.",
 )
 @click.option(
     "--window", default="128k", show_default=True, metavar="N", callback=size_tokens, help="Tokens, such as 16k or 1m."
@@ -86,7 +87,7 @@ def _policies(_context: click.Context, _option: click.Parameter, value: str) -> 
     show_default=True,
     metavar="N",
     callback=size_or_none_tokens,
-    help="Kept free for the answer.",
+    help="Reserved for the reply.",
 )
 @click.option(
     "--prices",
@@ -95,7 +96,7 @@ def _policies(_context: click.Context, _option: click.Parameter, value: str) -> 
     show_default=True,
     help="Whose prompt cache prices the requests.",
 )
-@click.option("--dialect", type=click.Choice(DIALECTS), help="The form of the messages; told from shapes by default.")
+@click.option("--dialect", type=click.Choice(DIALECTS), help="The form of the messages; detected by default.")
 @click.option("--exact", is_flag=True, help="Count with a real vocabulary (needs the extra `exact`).")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report instead of the table.")
 @click.option("--html", metavar="FILE", type=click.Path(), help="Write a page with charts, folds marked.")
@@ -113,19 +114,19 @@ def replay(
 ) -> None:
     """Replay recorded sessions, one request for every recorded reply.
 
-    FILES hold a session object, a list of messages, a Claude Code or a Codex session each (.gz too). Nothing is sent
-    anywhere: what the model said next is what was recorded.
+    Each of FILES (.gz too) is a session object, a list of messages, or a session of Claude Code or Codex. Nothing is
+    sent anywhere: the replies are the recorded ones, whatever a policy folds.
     """
     if max_output_tokens >= window:
         raise click.UsageError(f"--max-output-tokens {max_output_tokens:,} leaves no room in --window {window:,}")
     if html is not None:
         check_writable(html)
-    # All are read first: a bad file is an error before minutes of replay.
+    # All files are read first: a bad one is an error now, not after minutes of replay.
     recordings = _recordings(files, dialect, counter_for(exact, None))
     replays: list[Replay] = []
-    with _progress(recordings, policies) as (starts, on_turn):
+    with _progress(recordings, policies) as (on_session, on_turn):
         for number, recording in enumerate(recordings):
-            starts(number)
+            on_session(number)
             replays += [
                 replay_session(
                     recording,
@@ -147,7 +148,7 @@ def replay(
 
 
 def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> list[MeasuredSession]:
-    """Read all sessions before any is replayed. A second one of the same name gets a number.
+    """Read all sessions. A second one of the same name gets a number.
 
     Damaged parts of a file are left out and named; so is a file without any sound part, if there are others. Raises
     InvalidInput if nothing is left.
@@ -162,7 +163,8 @@ def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> 
             named = session if times == 1 else replace(session, name=f"{session.name} ({times})")
             out.append(MeasuredSession(named, counter))
         except InvalidInput as error:
-            # A missing file is a typo, and worth an error; a damaged one is a fact about the recording.
+            # A missing file is a typo, and worth an error. A damaged one says something about the recording, and must
+            # not keep the others from being replayed.
             if file != STDIN and not os.path.isfile(file):
                 raise
             located = with_file(error, file)
@@ -178,21 +180,22 @@ def _recordings(files: Sequence[str], dialect: str | None, counter: Counter) -> 
 def _progress(
     recordings: Sequence[MeasuredSession], policies: Sequence[str]
 ) -> Iterator[tuple[Callable[[int], None], Callable[[Turn], None]]]:
-    """Show progress on stderr: a bar on a terminal, else a line for each session."""
+    """Report progress on standard error: a bar on a terminal, else a line for each session."""
     if not sys.stderr.isatty():
         log(f"replaying {plural(len(recordings), 'session')} under {', '.join(policies)}")
 
-        def say(number: int) -> None:
+        def log_session(number: int) -> None:
             one = recordings[number]
             log(f"{number + 1}/{len(recordings)} {one.session.name}: {plural(len(one.replies), 'request')}")
 
-        yield say, lambda _turn: None
+        yield log_session, lambda _turn: None
         return
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=terminal(to_stderr=True), transient=True) as bar:
+        # Counted in requests, as sessions differ in length by a factor of a hundred.
         total = sum(len(recording.replies) for recording in recordings) * len(policies)
         task = bar.add_task("replaying", total=total)
         yield (
@@ -210,7 +213,8 @@ def _print_table(replays: Sequence[Replay], prices: str, recordings: Sequence[Me
     for row in rows(replays):
         table.add_row(*(cell(row) for _, cell in _COLUMNS))
     console = terminal()
-    console.print(_setting(replays, prices))
+    # On standard output too: a table in a file must say what it was measured under.
+    console.print(_conditions(replays, prices))
     unread = sum(len(recording.session.unread) for recording in recordings)
     if unread:
         console.print(f"damaged: {plural(unread, 'place')} left out (named on standard error)")
@@ -220,7 +224,7 @@ def _print_table(replays: Sequence[Replay], prices: str, recordings: Sequence[Me
     console.print(_LEGEND, style="dim")
 
 
-def _setting(replays: Sequence[Replay], prices: str) -> str:
+def _conditions(replays: Sequence[Replay], prices: str) -> str:
     sessions = {replay.session: replay.requests for replay in replays}
     one = replays[0]
     size = f"{plural(len(sessions), 'session')}, {plural(sum(sessions.values()), 'request')}"

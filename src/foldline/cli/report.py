@@ -1,4 +1,4 @@
-"""The command `foldline report`: a page on sessions, with what was sent, folded and hidden, and the cost."""
+"""The command `foldline report`: a page about sessions, with what was sent, folded and hidden, and the cost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from foldline.catalog.models import lookup
-from foldline.cli.files import log, read_history, sessions_in, terminal
+from foldline.cli.console import log, print_bytes, terminal
+from foldline.cli.histories import read_history, sessions_in, with_file
 from foldline.cli.options import size_tokens
-from foldline.cli.requests import with_file
 from foldline.engine.presets import POLICIES
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options, with_agents
@@ -38,6 +38,8 @@ __all__ = ["ReplayOptions", "ReportSelection", "StoreReader", "replayed_account"
 _STDOUT: Final = "-"
 
 _FILE: Final = "foldline-report.html"
+# A name with one of these endings is taken for a file even if it does not exist: the error is then about the file, and
+# not about a session of that name.
 _ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".gz")
 
 
@@ -48,7 +50,7 @@ def _since(context: click.Context, option: click.Parameter, value: str | None) -
     try:
         return datetime.fromisoformat(value).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{value!r} is no day such as 2026-11-28", context, option) from None
+        raise click.BadParameter(f"{value!r} is not a day such as 2026-11-28", context, option) from None
 
 
 def _policy(context: click.Context, option: click.Parameter, value: str) -> str:
@@ -60,18 +62,20 @@ def _policy(context: click.Context, option: click.Parameter, value: str) -> str:
 
 @click.command()
 @click.argument("sessions", metavar="[SESSION|FILE|FOLDER]...", nargs=-1, type=click.Path())
-@click.option("--since", metavar="DATE", callback=_since, help="Only kept sessions that were written on it or later.")
-@click.option("--model", metavar="NAME", help="Price all as this model; each session's own by default.")
+@click.option(
+    "--since", metavar="DATE", callback=_since, help="Only stored sessions that were written on this day or later."
+)
+@click.option("--model", metavar="NAME", help="Price all sessions as this model; by default each as its own.")
 @click.option(
     "--policy",
     default="balanced",
     show_default=True,
     metavar="NAME",
     callback=_policy,
-    help=f"FILEs are replayed under it: none, {', '.join(POLICIES)}.",
+    help=f"The policy for replays of FILEs: none, {', '.join(POLICIES)}.",
 )
 @click.option(
-    "--window", metavar="N", callback=size_tokens, help="The window of FILEs, such as 16k; the model's by default."
+    "--window", metavar="N", callback=size_tokens, help="The window of FILEs, such as 16k; by default the model's."
 )
 @click.option(
     "-o",
@@ -80,9 +84,9 @@ def _policy(context: click.Context, option: click.Parameter, value: str) -> str:
     type=click.Path(),
     default=_FILE,
     show_default=True,
-    help="Where the page is written, for you alone to read; - is standard output.",
+    help="The file to write, readable for you alone; - is standard output.",
 )
-@click.option("--open", "opened", is_flag=True, help="Show the page in the browser.")
+@click.option("--open", "opened", is_flag=True, help="Open the page in the browser.")
 @click.option("--store", metavar="PLACE", help="Where sessions are kept, as for `foldline sessions`.")
 @click.option("--home", metavar="DIR", type=click.Path(), help="Where Foldline keeps its files.")
 def report(
@@ -97,11 +101,11 @@ def report(
     store: str | None,
     home: str | None,
 ) -> None:
-    """Write a page on sessions: context over time, folds and why, what is hidden, and the bill with and without.
+    """Write a page about sessions: context over time, folds and their reasons, what is hidden, the bill.
 
-    SESSION is an id, the beginning of one, "latest", or ID/agents/ID; without any, all that are kept. A FILE is a
-    recorded session, as `foldline replay` reads it; a FOLDER holds such files. The page is one file that only you can
-    read; it needs no network.
+    SESSION is an id, a prefix of one, "latest", or ID/agents/ID; without any, all stored sessions are reported. A FILE
+    is a recorded session, as `foldline replay` reads it; a FOLDER holds such files. The page is a single file that only
+    you can read; it needs no network.
     """
     if output == _STDOUT and opened:
         raise click.UsageError("--open needs a file, not standard output")
@@ -110,7 +114,7 @@ def report(
     files = [name for name in sessions if _is_file(name)]
     named = [name for name in sessions if name not in (*files, *folders)]
     if since is not None and (files or folders) and not named:
-        raise click.UsageError("--since is about kept sessions, and only files are named")
+        raise click.UsageError("--since selects stored sessions, and only files are named")
     left_out: list[SkippedSession] = []
     options = ReplayOptions(policy, window, model)
     accounts = [_file_account(file, options) for file in files]
@@ -119,12 +123,12 @@ def report(
         selection = ReportSelection(
             named=tuple(named), since=since, model=model, store_named=store is not None, home=home
         )
-        # The decorator, applied here: the store is opened only if a stored session is reported.
+        # The decorator is applied by hand: the store is opened only if a stored session is reported.
         read: Callable[..., None] = store_options("--store")(StoreReader(selection, accounts, left_out).read)
         read(store=store, home=home)
     page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
     if output == _STDOUT:
-        _print(page)
+        print_bytes(page.encode())
         return
     _write(output, page)
     log(f"wrote {output}, {plural(len(accounts), 'session')}")
@@ -132,31 +136,25 @@ def report(
         _show(output)
 
 
-def _print(text: str) -> None:
-    """Print a text as UTF-8, whatever the encoding of the terminal."""
-    rest = memoryview(text.encode())
-    while rest:  # unbuffered (PYTHONUNBUFFERED), a write may take a part only
-        rest = rest[sys.stdout.buffer.write(rest) :]
-
-
 def _is_file(name: str) -> bool:
     return os.path.isfile(name) or name.endswith(_ENDINGS)
 
 
 def _is_folder(name: str) -> bool:
-    """Whether it is a folder of files. That of a stored session is none, so that its id works from any directory."""
+    """Whether it is a folder of files."""
+    # The folder of a stored session is none: in the folder of a store, its id must still mean the session.
     from foldline.store.session import LOG
 
     return os.path.isdir(name) and not os.path.isfile(os.path.join(name, LOG))
 
 
 def _folder_accounts(folder: str, options: ReplayOptions, left_out: list[SkippedSession]) -> Iterator[Account]:
-    """The sessions in the files of a folder; unreadable ones are left out. Raises InvalidInput if none is left."""
+    """Read the sessions in a folder; unreadable ones are left out. Raises InvalidInput if none is left."""
     from foldline.store.folders import FileStore
 
     # Read as plain files, the logs of a store would pass for damaged sessions.
     if FileStore(folder).names():
-        raise InvalidInput(f"holds kept sessions: foldline report --store {shlex.quote(folder)}", place=folder)
+        raise InvalidInput(f"holds stored sessions: foldline report --store {shlex.quote(folder)}", place=folder)
     before, found = len(left_out), 0
     for file in sessions_in(folder):
         try:
@@ -195,10 +193,10 @@ def _show(path: str) -> None:
         log("no browser could be opened")
 
 
-# With this many sessions, reading takes seconds.
+# Reading this many sessions takes seconds, and is worth a progress bar.
 _MANY: Final = 20
 
-# The default of `foldline replay`.
+# The same default as that of `foldline replay`, so that both give the same figures for a file.
 _WINDOW: Final = 128_000
 
 
@@ -226,27 +224,27 @@ class ReportSelection:
 
 
 def replayed_account(session: Session, place: str, options: ReplayOptions, *, updated: str = "") -> Account:
-    """The account of a session of which only the messages are known. Raises InvalidInput."""
-    known = lookup(options.model or session.model)
+    """Replay a session of which only the messages are known, and return its account. Raises InvalidInput."""
+    found = lookup(options.model or session.model)
     return account_of_replay(
         MeasuredSession(session),
         file=place,
         policy=options.policy,
-        window=options.window or (known.window_tokens if known.known else _WINDOW),
+        window=options.window or (found.window_tokens if found.known else _WINDOW),
         model=options.model,
         updated=updated,
     )
 
 
 class StoreReader:
-    """Reads the sessions of a store one by one. An unreadable one is left out, unless it was named."""
+    """Reads the sessions of a store one by one. An unreadable one is left out, unless the user named it."""
 
     def __init__(self, selection: ReportSelection, accounts: list[Account], left_out: list[SkippedSession]) -> None:
         self._selection, self._accounts, self._left_out = selection, accounts, left_out
         self._options = ""
 
     def read(self, *, source: OpenedStore) -> None:
-        """Add the accounts of the selected sessions, and what is left out. Raises InvalidInput. O(their logs)."""
+        """Add the accounts of the selected sessions, and those left out. Raises InvalidInput. O(their logs)."""
         selection = self._selection
         selected = [select_session(source.store, name) for name in selection.named] or list(self._all(source))
         if not selected and not self._left_out:
@@ -292,6 +290,7 @@ class StoreReader:
             options=self._options,
             model=self._selection.model,
             archived=lambda key: key in archive,
+            # A page lists the messages of its first sessions only; for the others they need not stay in memory.
             listing=len(self._accounts) < DETAILED,
         )
         return account or self._unreported(selected)
@@ -302,6 +301,7 @@ class StoreReader:
         header = recording.header
         messages = tuple(entry.recorded for entry in active(recording.events) if not entry.hidden)
         session = Session(name=selected.name, dialect=header.dialect, messages=messages, model=header.model)
+        # A policy of the user's own has no name here: the default stands in for it.
         options = ReplayOptions(
             header.policy if header.policy in POLICIES else "balanced", header.window, self._selection.model
         )
@@ -310,14 +310,15 @@ class StoreReader:
 
 
 def _options(selection: ReportSelection, source: OpenedStore) -> str:
-    """The options that a command needs to find a session, from any directory. A password is not in them."""
-    given = [("--store", source.store.place)] if selection.store_named else []
-    given += [("--home", os.path.abspath(selection.home))] if selection.home is not None else []
-    return "".join(f" {name} {shlex.quote(value)}" for name, value in given)
+    """Return the options with which a command finds a session from any directory."""
+    # The page quotes them in commands to copy. `place` is the address without its password.
+    options = [("--store", source.store.place)] if selection.store_named else []
+    options += [("--home", os.path.abspath(selection.home))] if selection.home is not None else []
+    return "".join(f" {name} {shlex.quote(value)}" for name, value in options)
 
 
 def _with_progress(selected: list[SelectedSession]) -> Iterable[SelectedSession]:
-    """The sessions, with a progress bar on a terminal if there are many."""
+    """Iterate over the sessions, with a progress bar on a terminal if there are many."""
     if len(selected) < _MANY or not sys.stderr.isatty():
         return selected
     from rich.progress import track
@@ -326,7 +327,7 @@ def _with_progress(selected: list[SelectedSession]) -> Iterable[SelectedSession]
 
 
 def _calls(source: OpenedStore, ids: Sequence[str]) -> dict[str, list[RecordedCall]]:
-    """The recorded calls of these sessions; none if there is no record, or it cannot be read."""
+    """Read the recorded calls of these sessions; none if there is no readable record."""
     from foldline.store.calls import read_calls
     from foldline.store.paths import calls_path
 
@@ -336,7 +337,9 @@ def _calls(source: OpenedStore, ids: Sequence[str]) -> dict[str, list[RecordedCa
         for call in read_calls(calls_path(source.environ), session_id=ids[0] if len(ids) == 1 else None):
             out[call.session_id].append(call)
     except FileNotFoundError:
-        pass  # calls are recorded on the machine of the agent: a copy of a store has none
+        # Calls are recorded on the machine of the agent: a copy of a store has none.
+        pass
     except (FoldlineError, OSError) as error:
+        # The page is still of use without it: sizes of requests are then replayed.
         log(f"the record of calls cannot be read: {error}")
     return out

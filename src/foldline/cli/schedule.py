@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.files import json_out, log, terminal
+from foldline.cli.console import json_out, log, terminal
 from foldline.cli.options import agent_options, store_option, yes_option
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import in_one_line
@@ -33,20 +33,22 @@ _NEEDED: Final = ("apscheduler", "httpx", "platformdirs", "yaml")
 
 @click.group()
 def schedule() -> None:
-    """Runs of the agent at set times, as agents.yaml has them under schedule."""
+    """Runs of the agent at set times, from the block `schedule` of agents.yaml."""
 
 
 @schedule.command("run")
 @store_option
 @agent_options
 @yes_option
-@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end runs in.")
+@click.option(
+    "--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time for runs to finish."
+)
 @in_one_line
 def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, grace_seconds: float) -> None:
-    """Run the schedule until SIGTERM or Ctrl-C; a second one ends what runs at once.
+    """Run the schedule until SIGTERM or Ctrl-C; a second signal stops at once.
 
-    What was missed while nothing ran is made up for at once, by one run of each entry. Several of these commands,
-    foldline serve and foldline telegram may share a store: each due time is run by one of them.
+    Due times that were missed while nothing ran are made up for at once, by one run of each entry. Several of these
+    commands, foldline serve and foldline telegram may share a store: one of them runs each due time.
     """
     _check_extra()
     from foldline.hosting.process import run_until_signal
@@ -64,7 +66,7 @@ def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, g
 @yes_option
 @in_one_line
 def run_one(*, name: str, store: str | None, options: Options, workspace: str, yes: bool) -> int:
-    """Run the entry NAME at once, and deliver what comes of it. No due time is taken away by it.
+    """Run the entry NAME at once, and deliver its answer. Its due times stay as they are.
 
     Exit codes: 0 done; 1 the run or a delivery failed; 2 bad usage; 130 stopped.
     """
@@ -85,7 +87,7 @@ def list_all(*, store: str | None, options: Options, workspace: str, as_json: bo
     from foldline.hosting.session_choice import store_place
     from foldline.store.addresses import open_store
 
-    # The option belongs to every agent command; a list runs nothing.
+    # Every agent command has the option; a list runs nothing.
     del workspace
     loaded = settings_for(options, os.environ)
     entries = entries_of(loaded.settings)
@@ -118,6 +120,7 @@ async def _open(options: Options, workspace: str, store: str | None, *, yes: boo
     from foldline.hosting.session_pool import open_pool
 
     limits = ActorLimits()
+    # A copy: what libraries set later must not reach the commands that a model runs.
     environ = dict(os.environ)
     async with open_pool(
         options, environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
@@ -141,6 +144,7 @@ async def _run_all(
         for entry in running.entries.values():
             due = entry.times.after(datetime.now(UTC)) if entry.settings.enabled else None
             log(f"{entry.name}: {'off' if due is None else f'next {entry.local(due)}'}")
+        # From here on a signal means an orderly stop. Before it, one ends the process: there is nothing to finish.
         shutdown.is_open = True
         await shutdown.requested.wait()
 
@@ -154,16 +158,18 @@ async def _run_one(name: str, options: Options, workspace: str, store: str | Non
             run = await plan.run_now(name)
         finally:
             await plan.stop(5.0)
+    # An answer that reached nobody is a failure for whoever scheduled it.
     return 0 if run.reason == "done" and not run.failed else 1
 
 
 def _row(store: Store, entry: ScheduleEntry, now: datetime) -> dict[str, Json]:
-    """The status of an entry as JSON. Times are in UTC."""
+    """Return the status of an entry as JSON, with times in UTC."""
     from foldline.doors.schedule.claims import last_outcome, load_run, load_status
     from foldline.doors.schedule.entries import timestamp
 
-    known, run = load_status(store, entry), load_run(store, entry)
-    last = last_outcome(known, run, now)
+    # Two records: a server that died in the middle of a run left a run without an outcome.
+    status, run = load_status(store, entry), load_run(store, entry)
+    last = last_outcome(status, run, now)
     due = entry.times.after(now) if entry.settings.enabled else None
     last_json: dict[str, Any] | None = None
     if last is not None:
@@ -185,7 +191,7 @@ def _row(store: Store, entry: ScheduleEntry, now: datetime) -> dict[str, Json]:
         "enabled": entry.settings.enabled,
         "next": None if due is None else timestamp(due),
         "last": last_json,
-        "left_out": {"due": known.left_out, "why": known.why} if known.left_out else None,
+        "left_out": {"due": status.left_out, "why": status.why} if status.left_out else None,
     }
 
 
@@ -219,6 +225,7 @@ def _outcome_text(entry: ScheduleEntry, row: dict[str, Any]) -> str:
     words = [] if last is None else [f"{last['reason']}{': ' if last['message'] else ''}{last['message']}"]
     if last is not None:
         words += [f"not delivered to {place}" for place in last["failed"]]
+    # Times in UTC have one format, so they compare as texts. An older omission says nothing beside a newer run.
     if out is not None and (last is None or out["due"] > last["due"]):
         words.append(f"{_local(entry, out['due'])} left out: {out['why']}")
     return visible("; ".join(words)) if words else "never run"

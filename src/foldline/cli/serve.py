@@ -1,4 +1,4 @@
-"""The command `foldline serve`."""
+"""The command `foldline serve`: sessions over HTTP, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.files import log
+from foldline.cli.console import log
 from foldline.cli.options import agent_options, store_option, yes_option
 from foldline.doors.access import TOKEN, names_of, token_of
 from foldline.errors import MissingExtra
@@ -30,19 +30,27 @@ _NEEDED: Final = ("httpx", "platformdirs", "prometheus_client", "starlette", "uv
 @click.command()
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8791, show_default=True, help="0 takes a free one.")
-@click.option("--token-file", metavar="FILE", type=click.Path(), help=f"What clients must show; without it {TOKEN}.")
-@click.option("--allow-host", metavar="NAME", multiple=True, help="A name under which a proxy passes requests on.")
+@click.option(
+    "--token-file", metavar="FILE", type=click.Path(), help=f"The token that clients must show; else that of {TOKEN}."
+)
+@click.option(
+    "--allow-host", metavar="NAME", multiple=True, help="A host name that a reverse proxy uses for this server."
+)
 @store_option
 @agent_options
 @yes_option
 @click.option("--max-body-bytes", type=click.IntRange(1_024, 2**30), default=2**20, show_default=True, metavar="BYTES")
 @click.option("--rate", type=click.IntRange(0), default=6_000, show_default=True, help="Requests a minute; 0: any.")
-@click.option("--turns", type=click.IntRange(1), metavar="N", help="Turns at the same time; 64.")
-@click.option("--warm", type=click.IntRange(0), metavar="N", help="Sessions that stay in memory; 64.")
-@click.option("--idle-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="For how long; 300.")
+@click.option("--turns", type=click.IntRange(1), metavar="N", help="Most turns at the same time; 64.")
+@click.option("--warm", type=click.IntRange(0), metavar="N", help="Idle sessions to keep in memory; 64.")
+@click.option(
+    "--idle-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="How long to keep them; 300."
+)
 @click.option("--turn-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="The longest turn; 3600.")
-@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
-@click.option("--no-page", is_flag=True, help="Leave the page out: the interface alone.")
+@click.option(
+    "--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time for turns to finish."
+)
+@click.option("--no-page", is_flag=True, help="Serve the API alone, without the page.")
 @in_one_line
 def serve(
     *,
@@ -58,16 +66,17 @@ def serve(
     rate: int,
     grace_seconds: float,
     no_page: bool,
-    **limits_given: Any,
+    **limit_options: Any,
 ) -> None:
     """Serve sessions over HTTP, with a page that shows what the model sees.
 
-    On another address than loopback a token is needed. SIGTERM and Ctrl-C let turns end, or pause them after
-    --grace-seconds; a second one stops at once. What was accepted is on disk in any case.
+    Addresses other than loopback need a token. After SIGTERM or Ctrl-C, turns have --grace-seconds to finish, and are
+    paused then; a second signal stops at once. What was accepted is on disk in any case.
     """
     import asyncio
     from importlib.util import find_spec
 
+    # Before the imports below, so that the error names the extra and not the first module that is missing.
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("serve", "the server")
     from foldline.doors.http.guard import GuardRules
@@ -78,8 +87,8 @@ def serve(
 
     token = token_of(token_file, os.environ)
     rules = GuardRules(token=token, hosts=names_of(host, token, allow_host), rate=rate)
-    # Options without a value keep the defaults of `ActorLimits`, which stand in one place.
-    limits = ActorLimits(**{name: value for name, value in limits_given.items() if value is not None})
+    # Options without a value keep the defaults of `ActorLimits`, which are stated there alone.
+    limits = ActorLimits(**{name: value for name, value in limit_options.items() if value is not None})
     own = ServerLimits(body=BodyLimits(max_bytes=max_body_bytes))
     with listen(host, port) as bound:
         work = _serving(
@@ -121,7 +130,8 @@ async def _serving(
     from foldline.hosting.process import set_pace
     from foldline.hosting.session_pool import open_pool
 
-    os.environ.pop(TOKEN, None)  # commands that the model runs must not see it
+    # Commands that the model runs inherit the environment, and must not see the token.
+    os.environ.pop(TOKEN, None)
     where = f"[{host}]" if ":" in host else host
     async with open_pool(
         options, os.environ, workspace=Path(workspace), store=store, yes=yes, limits=limits, notice=log
@@ -129,7 +139,8 @@ async def _serving(
         state = ServerState(pool, version=version("foldline"), limits=own, page=page)
         # After imports and before the first request: objects of startup are frozen out of garbage collection.
         set_pace()
-        bound.listen()  # author_of reads these lines and asks at once waits for the server instead of being refused
+        # Before the lines below: a client that reads them and connects at once has to wait, but is not refused.
+        bound.listen()
         click.echo(
             f"foldline serve: http://{where}:{bound.getsockname()[1]}/{'' if rules.token is None else ' (token)'}"
         )
@@ -138,5 +149,6 @@ async def _serving(
             log(note)
         click.echo(f"store  {pool.store.place}")
         async with run_schedule(pool, notice=log, grace_seconds=grace) as plan:
-            stops = () if plan is None else (plan.stop,)  # its deliveries hear of a second signal too
+            # A second signal must reach the deliveries of the schedule too, which run outside any request.
+            stops = () if plan is None else (plan.stop,)
             await run(app_of(state, rules), state, bound, stops=stops, grace_seconds=grace, notice=log)

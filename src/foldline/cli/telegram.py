@@ -1,4 +1,4 @@
-"""The command `foldline telegram`."""
+"""The command `foldline telegram`: the agent as a bot, for named users."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.files import log
+from foldline.cli.console import log
 from foldline.cli.options import agent_options, store_option, yes_option
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import in_one_line
@@ -23,25 +23,29 @@ __all__ = ["telegram"]
 
 TOKEN: Final = "FOLDLINE_TELEGRAM_TOKEN"
 _NEEDED: Final = ("httpx", "platformdirs", "pypdf", "telegram", "yaml")
+# BotFather does not document the form. This is that of all tokens so far, with room on both sides: it is there to catch
+# a file that holds something else.
 _TOKEN_SHAPE: Final = re.compile(r"\d{1,20}:[\w-]{20,100}")
 _MOST_TOKEN_BYTES: Final = 4_096
 
 
 @click.command()
-@click.option("--token-file", metavar="FILE", help=f"A file with the bot's token; without it {TOKEN} has it.")
+@click.option("--token-file", metavar="FILE", help=f"A file with the bot's token; else {TOKEN} has it.")
 @click.option(
     "--user",
     "users",
     type=click.IntRange(1, 2**52 - 1),
     multiple=True,
     metavar="ID",
-    help="Who may write; in place of agents.yaml's.",
+    help="A user who may write; replaces those of agents.yaml.",
 )
 @store_option
 @agent_options
 @yes_option
 @click.option("--base-url-api", metavar="URL", help="The address of a Bot API server of your own.")
-@click.option("--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="To end turns in.")
+@click.option(
+    "--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time for turns to finish."
+)
 @in_one_line
 def telegram(
     *,
@@ -56,8 +60,9 @@ def telegram(
 ) -> None:
     """Let people talk with an agent on Telegram, each in a conversation that never runs out of context.
 
-    Only users that are named by their ids get an answer: --user, or telegram.users in agents.yaml. Ctrl-C or SIGTERM
-    stops it in order, a second one at once; what was not answered by then is answered after the next start.
+    Only users named by their ids get an answer: --user, or telegram.users in agents.yaml. After Ctrl-C or SIGTERM,
+    turns have --grace-seconds to finish; a second signal stops at once. What is unanswered by then is answered after
+    the next start.
 
     Exit codes: 0 stopped; 2 bad usage, nobody is allowed, or the token is refused.
     """
@@ -66,7 +71,7 @@ def telegram(
 
     if any(find_spec(name) is None for name in _NEEDED):
         raise MissingExtra("telegram", "Telegram")
-    door = _TelegramBot(
+    bot = _TelegramBot(
         users=users or _users(options),
         token=_token(token_file),
         address=base_url_api,
@@ -76,15 +81,17 @@ def telegram(
         yes=yes,
         grace_seconds=grace_seconds,
     )
-    asyncio.run(door.run())
+    asyncio.run(bot.run())
 
 
 def _users(options: Options) -> tuple[int, ...]:
-    """The users of the settings. Raises InvalidInput if there are none."""
+    """Return the users of the settings. Raises InvalidInput if there are none."""
     from foldline.hosting.runtime import settings_for
 
     loaded = settings_for(options, os.environ)
     if not loaded.settings.telegram.users:
+        # Nobody and not everybody: a bot is found by its name, and its answers cost money. If a folder's own file names
+        # users, it is not trusted yet: the error says so.
         left_out = any(each.given.name.endswith("telegram.users") for each in loaded.withheld)
         why = " (those of this folder's agents.yaml count once you trust it: foldline config trust)" if left_out else ""
         raise InvalidInput(
@@ -95,7 +102,8 @@ def _users(options: Options) -> tuple[int, ...]:
 
 
 def _token(file: str | None) -> str:
-    """The bot's token. Never an argument: every process can read those. Raises InvalidInput."""
+    """Return the bot's token. Raises InvalidInput."""
+    # There is no option for it: any process of the machine can read the arguments of the others.
     if file is None:
         place, text = TOKEN, os.environ.get(TOKEN, "")
         if not text:
@@ -105,9 +113,10 @@ def _token(file: str | None) -> str:
     else:
         place = f"--token-file: {file}"
         try:
-            with open(file, encoding="utf-8") as open_pool:
-                text = open_pool.read(_MOST_TOKEN_BYTES)
+            with open(file, encoding="utf-8") as token_file:
+                text = token_file.read(_MOST_TOKEN_BYTES)
         except UnicodeDecodeError:
+            # The check below has the better message.
             text = ""
         except OSError as error:
             raise InvalidInput(f"cannot be read: {error.strerror or error}", place=place) from None
@@ -144,9 +153,10 @@ class _TelegramBot:
         from foldline.hosting.session_actor import ActorLimits
         from foldline.hosting.session_pool import open_pool
 
-        environ = {**os.environ, TOKEN: self.token}  # a delivery of the schedule may need it
-        os.environ.pop(TOKEN, None)  # commands that the model runs must not see it
-        kept = open_pool(
+        # A delivery of the schedule may need the token; commands that the model runs must not see it.
+        environ = {**os.environ, TOKEN: self.token}
+        os.environ.pop(TOKEN, None)
+        opened = open_pool(
             self.options,
             environ,
             workspace=self.workspace,
@@ -156,7 +166,7 @@ class _TelegramBot:
             notice=self._notice,
         )
         bot = connected(self.token, base_url=self.address, notice=self._notice)
-        async with kept as pool, bot as gateway:
+        async with opened as pool, bot as gateway:
             set_pace()
             chat_gateway = ChatGateway(pool, gateway, users=[str(user) for user in self.users], notice=self._notice)
             people = "1 user" if len(self.users) == 1 else f"{len(self.users)} users"
@@ -169,5 +179,5 @@ class _TelegramBot:
                 await chat_gateway.run(shutdown.requested, grace_seconds=grace)
 
     def _notice(self, line: str) -> None:
-        # Errors of the library quote the address, which holds the token.
+        # Errors of the HTTP library quote the address, and Telegram has the token in the path.
         log(line.rstrip().replace(self.token, "TOKEN"))

@@ -329,7 +329,7 @@ def test_ctrl_c_says_how_far_it_came_and_what_is_there_is_whole(tmp_path: Path) 
     assert "Traceback" not in said
     there, source = held(place), held(here)
     assert len(there) < 25
-    assert f"stopped: {25 - len(there)} sessions not looked at" in said
+    assert f"stopped: {25 - len(there)} sessions not copied" in said
     assert out.startswith(f"copied {len(there)} session")
     assert there == {name: source[name] for name in sorted(source)[: len(there)]}
 
@@ -388,7 +388,7 @@ def test_the_session_of_a_sub_agent_goes_with_that_of_its_agent_only(tmp_path: P
     name = delegate(tmp_path / "home")
     result = copy("latest/latest", "--home", str(tmp_path / "home"), "--to", str(tmp_path / "there"), code=2)
     assert f"{name}/agents/" in result.stderr
-    assert "goes with the session of its agent" in result.stderr
+    assert "is copied only together with the session that started it" in result.stderr
 
 
 def test_a_folder_that_links_to_itself_ends(tmp_path: Path) -> None:

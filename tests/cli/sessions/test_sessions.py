@@ -366,7 +366,7 @@ def test_why_names_every_fold_its_reason_sizes_and_original(home: Path) -> None:
 
 def test_why_says_when_nothing_covers_a_message_or_there_is_none(home: Path) -> None:
     name, _ = talk(home)
-    assert "The model is shown it as it came." in good(home, "why", name, "23")
+    assert "The model sees it in full." in good(home, "why", name, "23")
     result = run(home, "why", name, "24")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "there is no message 24; it has messages 0 to 23" in result.stderr
@@ -382,10 +382,10 @@ def test_undo_takes_back_the_last_batch_and_says_so(home: Path) -> None:
         counts.append(plain(home, "list")[0]["folds"])
     assert counts == sorted(counts, reverse=True)
     assert len(set(counts)) == len(counts) > 1
-    assert all("taken back" in good(home, "show", name) for _ in "1")
+    assert all("undone" in good(home, "show", name) for _ in "1")
     result = run(home, "undo", name)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "there is nothing to take back" in result.stderr
+    assert "there is nothing to undo" in result.stderr
 
 
 def test_what_was_taken_back_is_still_told(home: Path) -> None:
@@ -394,7 +394,7 @@ def test_what_was_taken_back_is_still_told(home: Path) -> None:
         plain(home, "show", name)["events"], key=lambda event: event.get("id", -1) if event["type"] == "fold" else -1
     )
     assert f"fold {fold['id']}" in good(home, "undo", name)
-    assert "taken back since" in good(home, "why", name, str(fold["start"]))
+    assert "undone since" in good(home, "why", name, str(fold["start"]))
 
 
 @posix_only

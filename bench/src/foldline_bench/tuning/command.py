@@ -12,10 +12,10 @@ from typing import Final
 import click
 
 from foldline.catalog.models import lookup
-from foldline.cli.files import json_out, log, terminal, write_whole
+from foldline.cli.console import json_out, log, terminal, write_whole
+from foldline.cli.histories import counter_for
 from foldline.cli.models import nearest
 from foldline.cli.options import size_or_none_tokens, size_tokens
-from foldline.cli.requests import counter_for
 from foldline.engine.settings import effective_limit
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line, store_place

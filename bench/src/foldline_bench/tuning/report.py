@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
 
-from foldline.cli.console import Column, print_table
-from foldline.cli.files import terminal
+from foldline.cli.console import Column, print_table, terminal
 from foldline.text.formatting import DASH, compact, money, plain_line, plural, share
 from foldline_bench.measure.intervals import FEWEST, enough
 from foldline_bench.tuning import Conditions, ExcludedSession, ResampledFigure, SettingFigures, TuneResult

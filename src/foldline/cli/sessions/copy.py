@@ -1,6 +1,6 @@
 """The command `foldline sessions copy`: a lossless copy of sessions to another store.
 
-Originals, keys and the sessions of sub-agents go with each session.
+A copy includes the originals, the keys and the sessions of sub-agents.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from foldline.cli.files import json_out, log, terminal
+from foldline.cli.console import json_out, log, terminal
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_choice import AGENTS, OpenedStore, select_session, store_options, store_place
-from foldline.store.base import Store
 from foldline.store.folders import FileStore
 from foldline.text.formatting import plain_line, plural
 from foldline.view.archive import key_of
@@ -30,26 +29,28 @@ if TYPE_CHECKING:
 
 __all__ = ["DEEPEST", "CopyReport", "copy", "copy_all"]
 
+# 1 and not 2: nothing is wrong with the command, and what could be copied is copied.
 _NOT_ALL: Final = 1
-# From this many sessions on, progress is logged if there is no terminal for a bar.
+# From this many sessions on a copy takes seconds, and progress is shown.
 _MANY: Final = 20
+# A second copy finds most sessions unchanged: some names show that, all of them would hide the rest.
 _NAMED: Final = 5
 
 
 @click.command()
 @click.argument("sessions", metavar="[ID]…", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Copy every session.")
-@click.option("--to", "to", metavar="PLACE", required=True, help="Where they are copied to; made if need be.")
+@click.option("--to", "to", metavar="PLACE", required=True, help="Where to copy them; created if it does not exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--from", "--store")
 def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool, source: OpenedStore) -> int:
     """Copy sessions to another store, losslessly.
 
-    PLACE is a folder, sqlite:///FILE or postgresql://…. Originals, keys and the sessions of sub-agents go with them.
-    What is there already, the same, is left as it is; what is there otherwise is named, and not copied. Ctrl-C ends
-    after the session at hand; twice, at once.
+    PLACE is a folder, sqlite:///FILE or postgresql://…. A copy includes originals, keys and the sessions of sub-agents.
+    A session that is there already is left as it is if it is the same, else named and not copied. Ctrl-C stops after
+    the current session; a second one stops at once.
 
-    Exit codes: 0 done; 1 something could not be copied, the rest was; 2 bad usage or a store that is away; 130 stopped.
+    Exit codes: 0 done; 1 something could not be copied, the rest was; 2 bad usage or an unreachable store; 130 stopped.
     """
     from foldline.store.addresses import open_store
 
@@ -59,7 +60,8 @@ def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool,
         _refuse_same(source.store, target)
         try:
             copy_all(source.store, target, _with_progress(names), report)
-        except OSError as error:  # an error of the store: sessions copied until then are reported first
+        except OSError as error:
+            # An error of the store itself. It is raised below, after the report of what was copied until then.
             fault = error
         left = len(names) - report.looked_at
         _print_report(report, source.store, target, left, as_json=as_json)
@@ -71,7 +73,8 @@ def copy(*, sessions: tuple[str, ...], everything: bool, to: str, as_json: bool,
 
 
 def _named(store: Store, sessions: Sequence[str], everything: bool) -> list[str]:
-    """The ids to copy, each once."""
+    """Return the ids to copy, each once."""
+    # Exactly one of the two: copying nothing, or everything by accident, would be a surprise.
     if everything == bool(sessions):
         raise click.UsageError("Say which sessions, or --all.")
     if everything:
@@ -80,19 +83,19 @@ def _named(store: Store, sessions: Sequence[str], everything: bool) -> list[str]
     for named in sessions:
         selected = select_session(store, named)
         if selected.name != selected.id:
-            raise InvalidInput("goes with the session of its agent, and only with it", place=selected.name)
+            raise InvalidInput("is copied only together with the session that started it", place=selected.name)
         found[selected.id] = None
     return list(found)
 
 
 def _refuse_same(source: Store, target: Store) -> None:
-    # Links included: a store copied onto itself would be read while it is written.
+    # By real path, as a link may lead back: a store copied onto itself would be read while it is written.
     if os.path.realpath(source.place) == os.path.realpath(target.place):
         raise InvalidInput("is where they are", place=f"--to: {target.place}")
 
 
 def _with_progress(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names, and show progress on stderr: a bar on a terminal, else a line for each tenth."""
+    """Yield the names, and report progress on standard error: a bar on a terminal, else a line per tenth."""
     many = len(names) >= _MANY
     if not many or not sys.stderr.isatty():
         for number, name in enumerate(names):
@@ -135,28 +138,28 @@ def _print_report(report: CopyReport, source: Store, target: Store, left: int, *
     for name, why in report.refused:
         log(f"{name}: {plain_line(why, 400)}")
     if left:
-        log(f"stopped: {plural(left, 'session')} not looked at")
+        log(f"stopped: {plural(left, 'session')} not copied")
 
 
 DEEPEST: Final = 16
-"""The deepest nesting of sub-agents. Settings allow far less; a folder that links to itself ends here."""
+"""The deepest nesting of sub-agents that is copied: settings allow far less, but a folder may link to itself."""
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class CopyReport:
-    """The outcome for each session, by name (ID, or ID/agents/ID), and how much went with them."""
+    """The outcome for each session, by name (ID, or ID/agents/ID), and how much was copied with them."""
 
     copied: list[str] = field(default_factory=list)
     same: list[str] = field(default_factory=list)
-    """Those that were there already, record by record."""
+    """Those that the target had already, record by record."""
     refused: list[tuple[str, str]] = field(default_factory=list)
-    """Those that were not copied, or not all that belongs to them, and why."""
+    """Those that were not copied, or not completely, and why."""
     originals: int = 0
     keys: int = 0
     looked_at: int = 0
-    """Sessions, those of sub-agents not counted."""
+    """Sessions that were copied, found or refused; those of sub-agents are not counted."""
 
 
 def copy_all(source: Store, target: Store, names: Iterable[str], report: CopyReport) -> None:
@@ -178,6 +181,8 @@ def copy_all(source: Store, target: Store, names: Iterable[str], report: CopyRep
 @contextmanager
 def _stop_after_current() -> Iterator[Callable[[], bool]]:
     """Yield a function that says whether Ctrl-C was pressed. A second press stops at once."""
+    # KeyboardInterrupt could come anywhere, as between a session and its keys. So the first signal only sets a flag,
+    # which is read between sessions. It also restores the previous handler, for those who do not want to wait.
     pressed = False
 
     def handle(number: int, frame: object) -> None:
@@ -186,6 +191,7 @@ def _stop_after_current() -> Iterator[Callable[[], bool]]:
         pressed = True
         signal.signal(signal.SIGINT, before)
 
+    # None if the handler was not set from Python.
     before = signal.getsignal(signal.SIGINT) or signal.default_int_handler
     signal.signal(signal.SIGINT, handle)
     try:
@@ -212,7 +218,8 @@ class _Copier:
         with self._refusals(name):
             if not self._copy_session(session, name):
                 return
-            with self._refusals(name):  # a key that the other store cannot hold must not keep sub-agents back
+            # Apart: a key that the other store cannot hold must not prevent the copy of sub-agents.
+            with self._refusals(name):
                 self._copy_keys(session, name)
             self._copy_agents(session, name)
 
@@ -226,34 +233,38 @@ class _Copier:
             self._report.refused.append((name, str(error)))
 
     def _copy_session(self, session: str, name: str) -> bool:
-        """Copy the session itself; return whether the other store has it now."""
+        """Copy the session itself; return whether the target has it now."""
         report = self._report
-        # The length first: everything that the records before it refer to is in the archive already.
+        # The length first: an agent archives an original before it writes the record that refers to it. So originals
+        # of these records exist, whatever is written meanwhile.
         count, updated = 0, ""
         for record in self._read_errors(self._source.records, session):
             count, updated = count + 1, str(record.get("at", updated))
         if session not in self._there:
-            kept = 0
+            copied = 0
 
+            # Counted as they pass: an archive may be larger than memory.
             def counted() -> Iterator[bytes]:
-                nonlocal kept
+                nonlocal copied
                 for original in self._read_errors(self._source.originals, session):
-                    kept += 1
+                    copied += 1
                     yield original
 
             own = self._snapshots.get(session)
-            # A snapshot taken after the last record read would not match the copied log.
-            of_these = own if own is not None and own.updated == updated else None
+            # A snapshot that was taken after the last of these records would not match the copied log. Without one, the
+            # target makes its own.
+            snapshot = own if own is not None and own.updated == updated else None
             records = self._read_errors(self._source.records, session, stop=count)
-            self._target.import_session(records, counted(), snapshot=of_these)
+            self._target.import_session(records, counted(), snapshot=snapshot)
             report.copied.append(name)
-            report.originals += kept
+            report.originals += copied
             return True
         differs = self._difference(session, count)
         if differs:
             report.refused.append((name, differs))
             return False
         report.same.append(name)
+        # The log is the same, but an earlier copy may have lost originals to a repair or a full disk.
         archive = self._target.archive(session)
         for original in self._read_errors(self._source.originals, session):
             if key_of(original) not in archive:
@@ -262,12 +273,13 @@ class _Copier:
         return True
 
     def _difference(self, session: str, count: int) -> str:
-        """How an existing session of the same id differs; "" if it is the same. O(log)."""
+        """Say how an existing session of the same id differs; "" if it is the same. O(log)."""
         pairs = zip_longest(self._read_errors(self._source.records, session, stop=count), self._target.records(session))
         for number, (own, other) in enumerate(pairs):
             if own is None or other is None:
                 more = plural(1 + sum(1 for _ in pairs), "record")
                 return f"is there already, with {more} {'more' if own is None else 'less'}"
+            # As texts: for Python 1 equals 1.0 and True, which in a log are three different values.
             if json.dumps(own) != json.dumps(other):
                 return f"another one with this id is there: they differ from record {number} on"
         return ""
@@ -278,6 +290,7 @@ class _Copier:
             if bound is None:
                 self._target.bind(key, session)
                 self._report.keys += 1
+            # Never rebound: the next message under the key would go to another session than before.
             elif bound != session:
                 self._report.refused.append(
                     (name, f"the key {key!r} means another session there, {bound}: it stays so")
@@ -301,10 +314,11 @@ class _Copier:
             inner.copy(one)
 
     def _read_errors(self, read: Callable[..., Iterator[T]], session: str, **which: int) -> Iterator[T]:
-        """Read from a session, and blame an unreadable file on that session alone."""
+        """Read from a session; an unreadable file becomes an error of that session alone."""
         try:
             yield from read(session, **which)
         except OSError as error:
+            # In a database an OSError means that the connection is lost, for all sessions.
             if not isinstance(self._source, FileStore):
                 raise
             raise InvalidInput(error.strerror or str(error), place=str(error.filename or "sessions")) from error

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from foldline.cli.console import TextPrinter
-from foldline.cli.files import json_out, log
+from foldline.cli.console import TextPrinter, json_out, log
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, select_session, store_options
 from foldline.hosting.session_text import author_of, entries_of, folds_of, message_text, seq_range
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["repair", "undo", "why"]
 
+# Enough to recognise the original, without moving the reasons above off the screen.
 _FIRST_LINES: Final = 8
 
 
@@ -38,7 +38,7 @@ _FIRST_LINES: Final = 8
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the original in full.")
 @store_options("--store")
 def why(*, session: str, number: int, lines: int, as_json: bool, source: OpenedStore) -> None:
-    """Say why message N of a session is not shown as it was: every fold that covers it, and its original."""
+    """Explain why message N is not shown in full: every fold that covers it, and its original."""
     selected = select_session(source.store, session)
     recording = selected.read()
     entries = entries_of(recording.events)
@@ -46,6 +46,7 @@ def why(*, session: str, number: int, lines: int, as_json: bool, source: OpenedS
     if entry is None:
         there = f"it has messages 0 to {len(entries) - 1}" if entries else "nothing has been said in it yet"
         raise InvalidInput(f"there is no message {number}; {there}", place=selected.name)
+    # On a branch that was left no fold is in effect, whatever the events say: the model sees the current branch.
     left = number not in {each.seq for each in active(recording.events)}
     in_effect = set() if left else {fold.id for fold in recording.replay().explain(number)}
     folds = [fold for fold in folds_of(recording.events).values() if fold.start <= number < fold.stop]
@@ -67,11 +68,11 @@ def why(*, session: str, number: int, lines: int, as_json: bool, source: OpenedS
     printer = TextPrinter()
     printer.line(f"message {number}, {author_of(entry.message)}, {entry.tokens:,} tokens", style="bold")
     if left:
-        printer.words("It is of a branch that was left: the session went on from before it.")
+        printer.words("It belongs to a branch that was left: the session continued from an earlier message.")
     elif entry.hidden:
-        printer.words("The model was never to see it.")
+        printer.words("It was never meant for the model.")
     elif not in_effect:
-        printer.words("The model is shown it as it came.")
+        printer.words("The model sees it in full.")
     for fold in folds:
         _print_fold(printer, fold, selected, fold.id in in_effect)
     printer.line()
@@ -83,7 +84,7 @@ def why(*, session: str, number: int, lines: int, as_json: bool, source: OpenedS
 
 
 def _print_fold(printer: TextPrinter, fold: Fold, selected: SelectedSession, in_effect: bool) -> None:
-    state = "" if in_effect else ", taken back since"
+    state = "" if in_effect else ", undone since"
     place = f"messages {seq_range(fold.start, fold.stop)}"
     printer.line()
     printer.line(
@@ -102,12 +103,13 @@ def _print_fold(printer: TextPrinter, fold: Fold, selected: SelectedSession, in_
 
 
 def _archived(fold: Fold, selected: SelectedSession) -> str | None:
-    """Where the original is stored; None if it is gone."""
+    """Return where the original is stored; None if it is gone."""
     archive = selected.archive
     return archive.where(fold.archive) if fold.archive is not None and fold.archive in archive else None
 
 
 def _plain(fold: Fold, selected: SelectedSession, in_effect: bool) -> dict[str, Any]:
+    # `shown` repeats whole messages; `form` is renamed, as "shortens" says more to people.
     plain = {field.name: getattr(fold, field.name) for field in fields(fold) if field.name not in {"shown", "form"}}
     path = None if selected.folder is None else _archived(fold, selected)
     return {**plain, "shortens": fold.form, "in_effect": in_effect, "path": path}
@@ -118,7 +120,7 @@ def _plain(fold: Fold, selected: SelectedSession, in_effect: bool) -> dict[str, 
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--store")
 def undo(*, session: str, as_json: bool, source: OpenedStore) -> None:
-    """Take back the last batch of folds: the model is shown their messages again.
+    """Undo the last batch of folds: the model sees their messages again.
 
     The session must not be open in another process. The next request folds again if it would not fit.
     """
@@ -132,13 +134,14 @@ def undo(*, session: str, as_json: bool, source: OpenedStore) -> None:
         recording = selected.read()
         context = recording.replay(archive=stored.archive)
         before, written = context.figures.current_context_tokens, context.event_count
-        taken = context.undo()
-        if not taken:
-            raise InvalidInput("no fold is in effect: there is nothing to take back", place=selected.name)
+        undone = context.undo()
+        if not undone:
+            raise InvalidInput("no fold is in effect: there is nothing to undo", place=selected.name)
+        # The events before the snapshot: after a crash in between, the log is the truth and the snapshot is rebuilt.
         stored.append(context.events_after(written))
         stored.save(context)
     folds = folds_of(recording.events)
-    back = [folds[unfold.fold] for unfold in taken if unfold.fold in folds]
+    back = [folds[unfold.fold] for unfold in undone if unfold.fold in folds]
     after, window = context.figures.current_context_tokens, context.limits.window_tokens
     if as_json:
         json_out(
@@ -152,13 +155,13 @@ def undo(*, session: str, as_json: bool, source: OpenedStore) -> None:
         )
         return
     printer = TextPrinter()
-    printer.words(f"took back {plural(len(back), 'fold')}; the messages: {before:,} → {after:,} of {window:,} tokens")
+    printer.words(f"undid {plural(len(back), 'fold')}; the messages: {before:,} → {after:,} of {window:,} tokens")
     for fold in back:
         printer.line(f"  fold {fold.id}: messages {seq_range(fold.start, fold.stop)}, {plain_line(fold.reducer)}")
     log("the next request folds again what is still too large")
 
 
-# Damaged places that are named; the rest are counted.
+# The first damaged places show the kind; the rest are counted.
 _SHOWN: Final = 20
 
 
@@ -167,10 +170,10 @@ _SHOWN: Final = 20
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 @store_options("--store")
 def repair(*, session: str, as_json: bool, source: OpenedStore) -> None:
-    """Make a session whose log is damaged fit to be opened.
+    """Repair a session with a damaged log, so that it can be opened.
 
-    What is whole stays; a message that is lost is replaced by a line that says so, and the old log is kept: beside the
-    new one, or in a database in the archive of the session. The session must not be open in another process.
+    Intact records stay, and a line takes the place of each lost message. The old log is kept: beside the new one, or,
+    in a database, in the archive of the session. The session must not be open in another process.
     """
     selected = select_session(source.store, session)
     repaired = selected.store.repair(selected.id)

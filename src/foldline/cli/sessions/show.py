@@ -1,4 +1,4 @@
-"""The commands that print a stored session: everything that happened in it, and the next request to the model."""
+"""The commands that print a stored session: its history, and the next request to the model."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.console import TextPrinter
-from foldline.cli.files import json_out, log
+from foldline.cli.console import TextPrinter, json_out, log
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput
 from foldline.hosting.session_choice import OpenedStore, SelectedSession, agent_count, select_session, store_options
 from foldline.hosting.session_text import author_of, local_time, message_text, seq_range
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["show", "view"]
 
 _PAGE: Final = 100
+# The legend below a page lists only the marks that occur in it.
 _MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was left", "h": "never shown to the model"}
 
 
@@ -50,19 +50,20 @@ _MARKS: Final = {"-": "folded", "~": "shortened", "x": "of a branch that was lef
     metavar="N",
     help="How many messages to show.",
 )
-@click.option("--whole", is_flag=True, help="Print all of each message, below its line.")
+@click.option("--whole", is_flag=True, help="Print each message in full below its line.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the texts in full.")
 @store_options("--store")
 def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, source: OpenedStore) -> None:
     """Show everything that happened in a session, in order.
 
-    Messages with their number, tokens and author, those that are folded marked; between them turns, folds, changes of
-    model and policy, reports of usage.
+    Each message has its number, tokens and author, and a mark if it is folded. Between messages stand turns, folds,
+    changes of model and policy, and reports of usage.
     """
     from foldline.store.recording import decode_log
 
     selected = select_session(source.store, session)
     recording = selected.read()
+    # Replayed, as the log alone does not say which of its folds are still in effect.
     context = recording.replay()
     # A negative number counts from the end, as slices do.
     begin = max(0, recording.tally.messages + first) if first < 0 else first
@@ -102,7 +103,7 @@ def show(*, session: str, first: int, limit: int, whole: bool, as_json: bool, so
 
 
 class _Marks:
-    """The state of each message."""
+    """The state of each message: one set and one lookup, so that a page of a long session stays fast."""
 
     def __init__(self, recording: Recording, context: Context) -> None:
         self._context = context
@@ -117,6 +118,7 @@ class _Marks:
         folds = self.folds(entry)
         if not folds:
             return " "
+        # A fold with a form shortens a message in place; any other one puts a text in the place of several.
         return "~" if all(fold.form for fold in folds) else "-"
 
     def folds(self, entry: Entry) -> tuple[Fold, ...]:
@@ -125,7 +127,7 @@ class _Marks:
 
 
 def _page(rows: list[tuple[Record, Event | None]], begin: int, stop: int) -> list[tuple[Record, Event | None]]:
-    """The records from message `begin` up to message `stop`; records before the first message belong to it."""
+    """Return the records from message `begin` up to message `stop`; those before the first message belong to it."""
     out, at = [], 0
     for record, event in rows:
         if isinstance(event, Entry):
@@ -165,9 +167,10 @@ def _print_head(printer: TextPrinter, selected: SelectedSession, recording: Reco
 
 
 def _crash_notes(selected: SelectedSession) -> list[str]:
-    """What crashes left beside a log in a folder, and at its end; in a database they leave nothing."""
+    """Describe what crashes left at the end of a log and beside it."""
     from foldline.store.session import LOG
 
+    # A database writes a record as a whole or not at all.
     if selected.folder is None:
         return []
     notes = [
@@ -176,21 +179,23 @@ def _crash_notes(selected: SelectedSession) -> list[str]:
     ]
     notes += [f"the log was damaged once; as it was it is {p.name}" for p in selected.folder.glob("events.damaged-*")]
     with open(selected.folder / LOG, "rb") as file:
+        # In one pass without keeping the lines: a log may have gigabytes, and a record megabytes.
         last = deque(file, maxlen=1)[0]
-    if not last.endswith((b"\n", b"}")):  # with its brace a record is whole: only the line break is missing
+    # With its closing brace a record is complete, and only the line break is missing.
+    if not last.endswith((b"\n", b"}")):
         notes.append(f"the last record is only half there ({len(last):,} bytes): being written, or left by a crash")
     return notes
 
 
 def _event_line(record: Record, event: Event | None) -> str | None:
-    """A record other than a message, in one line; None for the one that names the session."""
+    """Describe a record other than a message in one line; None for the header of the session."""
     match event:
         case Fold():
             sizes = f"{event.before_tokens:,} → {event.tokens:,} tokens"
             place = seq_range(event.start, event.stop)
             return f"fold {event.id}: {place}, {sizes}, {plain_line(event.reducer)}: {plain_line(event.reason, 400)}"
         case Unfold():
-            return f"fold {event.fold} taken back"
+            return f"fold {event.fold} undone"
         case Usage():
             whose = "" if event.reported else " (our count)"
             return (
@@ -233,10 +238,10 @@ def _row_plain(record: Record, event: Event | None, marks: _Marks) -> Json:
 @click.option("--json", "as_json", is_flag=True, help='Print the request as JSON: "messages", "system", "tools".')
 @store_options("--store")
 def view(*, session: str, full: bool, as_json: bool, source: OpenedStore) -> None:
-    """Show what the model would be sent next, message by message, and how many tokens each part takes.
+    """Show the next request to the model, message by message, and the tokens of each part.
 
-    Nothing is written. System text, tools and output cap are those of the newest recorded call: the session itself does
-    not hold them. A fold that the next request would make without asking a model is made here too, and said.
+    Nothing is written. System text, tools and output cap are those of the newest recorded call, as the session itself
+    does not hold them. Folds that the next request would make without a model are made here too, and reported.
     """
     selected = select_session(source.store, session)
     recording = selected.read()
@@ -265,6 +270,7 @@ def view(*, session: str, full: bool, as_json: bool, source: OpenedStore) -> Non
     printer.line(total, style="bold")
     ours = sum(sent.parts.values())
     if ours != sent.tokens:
+        # Counts of servers include what no client sees, such as templates: the total above is calibrated by them.
         printer.line(f"{'':>9} {ours:>7,} by our own count, before what the server reported", style="dim")
     if sent.folds:
         log(f"the next request folds first: {plural(sent.folds, 'fold')}, shown as made")
@@ -297,6 +303,7 @@ def _recorded_surroundings(selected: SelectedSession, source: OpenedStore) -> Re
     try:
         return newest_request_head(calls_path(source.environ), selected.id)
     except (FoldlineError, OSError) as error:
+        # The messages can still be shown; a note below the figures says what they lack.
         log(f"the record of calls cannot be read: {error}")
         return None
 
@@ -305,20 +312,21 @@ def _next_request(recording: Recording, surroundings: RequestHead | None) -> _Ne
     """Prepare the next request on a copy in memory."""
     from foldline.hosting.session_text import parts_of, rows_of
 
-    given = (
+    arguments = (
         {}
         if surroundings is None
         else {field.name: getattr(surroundings, field.name) for field in fields(surroundings)}
     )
-    context = recording.replay(**given)
+    context = recording.replay(**arguments)
     # The copy may fold to fit, as the next call would; the session on disk stays untouched.
     before, fault = context.event_count, ""
     try:
         request = context.prepare()
         messages, system, tools, tokens = request.messages, request.system, request.tools, request.tokens
     except DoesNotFit as error:
+        # Shown all the same: what fills the window is what the user wants to see now.
         fault = str(error)
-        messages, system, tools = context.view.wires()[0], given.get("system"), given.get("tools")
+        messages, system, tools = context.view.wires()[0], arguments.get("system"), arguments.get("tools")
         tokens = context.view.tokens
     folds = sum(isinstance(event, Fold) for event in context.events_after(before))
     rows = tuple(rows_of(context))

@@ -1,4 +1,4 @@
-"""Where tables and lines are drawn."""
+"""The width of the console that commands print on."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pty
 import struct
 import termios
 
-WIDTH = "from foldline.cli.files import terminal; print(terminal().width, terminal(to_stderr=True).width)"
+WIDTH = "from foldline.cli.console import terminal; print(terminal().width, terminal(to_stderr=True).width)"
 
 
 @pytest.mark.parametrize(("term", "columns"), [("dumb", 60), ("unknown", 120), ("xterm", 60)])
-def test_it_is_as_wide_as_the_terminal_of_whatever_kind(term: str, columns: int) -> None:
+def test_the_console_is_as_wide_as_the_terminal(term: str, columns: int) -> None:
     handle, side = pty.openpty()
     try:
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))

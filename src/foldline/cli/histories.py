@@ -1,15 +1,16 @@
-"""The commands on one history: fit, check, count."""
+"""The commands on one history, `fit`, `check` and `count`; and the reading of histories for all commands."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from foldline.cli.files import json_out, log, read_history
+from foldline.cli.console import json_out, log
 from foldline.codecs import DIALECTS
 from foldline.codecs.dialect import form_of
 from foldline.engine.fit import Fit
@@ -18,11 +19,19 @@ from foldline.engine.fit import count as count_messages
 from foldline.engine.fit import fit as fit_messages
 from foldline.engine.presets import POLICIES, VARIANTS
 from foldline.errors import DoesNotFit, InvalidInput
+from foldline.recorded.files import parse_session, read_session
 from foldline.recorded.sessions import Session
 from foldline.text.formatting import plural
 from foldline.tokens import ESTIMATE, Counter
 
-__all__ = ["check", "count", "counter_for", "fit", "with_file"]
+__all__ = ["STDIN", "check", "count", "counter_for", "fit", "read_history", "sessions_in", "with_file"]
+
+STDIN = "-"
+
+# A badly damaged file can have thousands of damaged places. The first ones show the kind; the rest are counted.
+_MOST_NAMED: Final = 20
+
+_ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,22 +39,54 @@ _FILE = click.argument("file", metavar="FILE", type=click.Path())
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print a JSON report.")
 _MODEL = click.option("--model", metavar="NAME", help="The model the request is for (see `foldline models`).")
 _EXACT = click.option("--exact", is_flag=True, help="Count with a real vocabulary (needs the extra `exact`).")
-_DIALECT = click.option(
-    "--dialect", type=click.Choice(DIALECTS), help="The form of the messages; told from their shapes by default."
-)
+_DIALECT = click.option("--dialect", type=click.Choice(DIALECTS), help="The form of the messages; detected by default.")
+
+
+def read_history(path: str, dialect: str | None, *, lenient: bool = False) -> Session:
+    """Read a history from a file, or from standard input for "-". Raises InvalidInput with the file named.
+
+    With `lenient`, the sound parts of a damaged file are read, and the others named on standard error.
+    """
+    if path == STDIN:
+        data = sys.stdin.buffer.read()
+        session = parse_session(data, place="standard input", dialect=dialect, lenient=lenient)
+    else:
+        session = read_session(path, dialect=dialect, lenient=lenient)
+    for one in session.unread[:_MOST_NAMED]:
+        log(f"left out: {one}")
+    if len(session.unread) > _MOST_NAMED:
+        log(f"left out of {path}: {len(session.unread) - _MOST_NAMED:,} more")
+    return session
+
+
+def sessions_in(folder: str) -> list[str]:
+    """List the files of recorded sessions in a folder and its subfolders, sorted by path.
+
+    Raises InvalidInput if there is none.
+    """
+    files = [
+        os.path.join(parent, file)
+        for parent, _, files in os.walk(folder)
+        for file in files
+        if file.endswith(_ENDINGS) and not file.startswith(".")
+    ]
+    if not files:
+        raise InvalidInput(f"holds no session: no file that ends in {', '.join(_ENDINGS)}", place=folder)
+    return sorted(files)
 
 
 def counter_for(exact: bool, model: str | None) -> Counter:
-    """The token counter. Raises MissingExtra with the install line."""
+    """Return the token counter. Raises MissingExtra with the install line."""
     if not exact:
         return ESTIMATE
+    # Imported here: the package is an extra, and most runs count by the estimate.
     from foldline.providers.exact import exact_counter
 
     return exact_counter(model)
 
 
 def with_file(error: InvalidInput, file: str) -> InvalidInput:
-    """The same error, with the file named."""
+    """Return the same error, with the file named."""
     if error.place is not None and error.place.startswith(file):
         return error
     return InvalidInput(error.reason, place=f"{file}: {error.place}" if error.place else file)
@@ -59,7 +100,7 @@ def with_file(error: InvalidInput, file: str) -> InvalidInput:
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Kept free for the answer. [default: 0]",
+    help="Reserved for the reply. [default: 0]",
 )
 @click.option(
     "--policy",
@@ -67,7 +108,7 @@ def with_file(error: InvalidInput, file: str) -> InvalidInput:
     default="balanced",
     show_default=True,
     metavar="NAME",
-    help=f"How it is made to fit: {', '.join((*POLICIES, *VARIANTS))}.",
+    help=f"How to fold: {', '.join((*POLICIES, *VARIANTS))}.",
 )
 @_DIALECT
 @_MODEL
@@ -86,8 +127,8 @@ def fit(
 ) -> None:
     """Make a history fit into a window.
 
-    Prints the request in the form in which FILE holds it. With --json: "messages", "system" and what was done to them.
-    When what must stay is larger than the window, the parts are named and nothing is printed.
+    Prints the request in the form that FILE has. With --json: "messages", "system", and the folds and repairs. If what
+    must stay is larger than the window, its parts are named and nothing is printed.
     """
     session = read_history(file, dialect)
     counter = counter_for(exact, model or session.model)
@@ -113,8 +154,8 @@ def fit(
     # Counted by the same counter as the fit, or the two figures would not compare.
     before = _count(session, counter, file)
     limit = max_tokens - max_output_tokens
-    done_to = f"{plural(len(fitted.folds), 'fold')}, {plural(len(fitted.repairs), 'repair')}"
-    log(f"{before:,} → {fitted.tokens:,} tokens (limit {limit:,}): {done_to}")
+    changes = f"{plural(len(fitted.folds), 'fold')}, {plural(len(fitted.repairs), 'repair')}"
+    log(f"{before:,} → {fitted.tokens:,} tokens (limit {limit:,}): {changes}")
     json_out(_report(fitted, session, before, limit) if as_json else _request(fitted, session))
 
 
@@ -140,15 +181,17 @@ def _report(fitted: Fit, session: Session, before: int, limit: int) -> dict[str,
         "repairs": [asdict(repair) for repair in fitted.repairs],
         "system": fitted.system,
         "messages": fitted.messages,
+        # Tools are in the report only if they were changed: the caller has the others.
         **({"tools": fitted.tools} if fitted.tools is not session.tools else {}),
     }
 
 
 def _request(fitted: Fit, session: Session) -> Any:
-    """The fitted messages in the form of the input: a list, or the object with all its other fields."""
+    """Return the fitted messages in the form of the input: a list, or the object with all its other fields."""
     # A bare list has no place for a system text, so an added one turns the output into an object.
     if session.body is None and fitted.system is None:
         return fitted.messages
+    # All other fields of the input stay: it may be the body of a request, ready to send.
     body = dict(session.body or {})
     form = form_of(body)
     field, system_field = ("messages", "system") if form is None else (form.messages, form.system or "")
@@ -167,8 +210,8 @@ def _request(fitted: Fit, session: Session) -> Any:
 def check(file: str, dialect: str | None, as_json: bool) -> None:
     """List what the provider would refuse in a history.
 
-    One line for each: the message, what is wrong, the rule and the document that says so. Exit code 1 when there is
-    any, 0 when the provider would take it.
+    Prints one line for each violation: the message, the fault, the rule and the document that states it. Exit code 1 if
+    there is any, else 0.
     """
     session = read_history(file, dialect)
     try:
@@ -181,6 +224,7 @@ def check(file: str, dialect: str | None, as_json: bool) -> None:
         click.echo(each)
     size = plural(len(session.messages), "message")
     log(f"{plural(len(found), 'violation')} in {size} ({session.dialect})")
+    # 1 as grep and linters use it: the command worked, and it found something.
     if found:
         sys.exit(1)
 
