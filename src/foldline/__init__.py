@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from foldline.catalog.models import lookup
     from foldline.codecs.rulebook import Violation
     from foldline.engine.context import Completion, Context, Request
-    from foldline.engine.fit import Fit, check, count, fit
+    from foldline.engine.one_shot import Fit, check, count, fit
     from foldline.engine.policy import Policy
     from foldline.engine.presets import POLICIES
     from foldline.engine.recovery import Recovery
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         ProviderError,
         SummaryError,
     )
-    from foldline.failures import Failure, classify
+    from foldline.failures.classification import classify
+    from foldline.failures.failure import Failure
     from foldline.reducers.base import Ask, Reducer
     from foldline.view.transcript import Entry, Fold, Repair, Unfold, Usage
 
@@ -66,12 +67,13 @@ _NAMES = {
     "foldline.catalog.models": "lookup",
     "foldline.codecs.rulebook": "Violation",
     "foldline.engine.context": "Completion Context Request",
-    "foldline.engine.fit": "Fit check count fit",
+    "foldline.engine.one_shot": "Fit check count fit",
     "foldline.engine.policy": "Policy",
     "foldline.engine.presets": "POLICIES",
     "foldline.engine.recovery": "Recovery",
     "foldline.errors": "DoesNotFit FoldlineError FoldRefused InvalidInput MissingExtra ProviderError SummaryError",
-    "foldline.failures": "Failure classify",
+    "foldline.failures.classification": "classify",
+    "foldline.failures.failure": "Failure",
     "foldline.reducers.base": "Ask Reducer",
     "foldline.view.transcript": "Entry Fold Repair Unfold Usage",
 }

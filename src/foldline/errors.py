@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from foldline.failures import Failure
+    from foldline.failures.failure import Failure
 
 __all__ = [
     "DoesNotFit",

@@ -19,7 +19,7 @@ from foldline.agent.tool_calls import INTERRUPTED, run_calls
 from foldline.agent.tools.base import ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.engine.context import Request
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 from foldline.providers.base import Piece, Provider, TextDelta

@@ -22,7 +22,7 @@ from tests.agent.crashing import TOKEN, WINDOW_TOKENS, tool
 from tests.agent.support import DIALECTS, Answers, agent_over
 
 from foldline.agent.session import NOT_KEPT
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.store.folders import FileStore
 from foldline.store.session import LOG, STATE
 from foldline.testing import FakeProvider, FakeReply

@@ -18,7 +18,7 @@ from foldline.agent.tool_calls import INTERRUPTED
 from foldline.agent.tools.base import CompactionRequest, ToolOutcome
 from foldline.codecs import codec
 from foldline.engine.context import Request
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
 from foldline.messages import Message, ToolCall
 from foldline.providers.base import Piece, Provider, Reply, TextDelta

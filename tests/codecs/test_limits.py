@@ -21,7 +21,7 @@ from foldline.codecs.limits import (
     tool_names,
 )
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.view.budget import caps_for
 
 names = st.one_of(st.text(min_size=1, max_size=300), st.from_regex(r"[a-zA-Z0-9_.: \"-]{1,300}", fullmatch=True))

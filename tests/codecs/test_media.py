@@ -13,7 +13,7 @@ from foldline.codecs.dialect import dialect_named
 from foldline.codecs.limits import Amounts
 from foldline.codecs.media import amounts_of, mend_media, pages_of
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 
 Wire = dict[str, Any]
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")

@@ -18,7 +18,7 @@ from foldline.conversations.incoming_request import with_valid_markers, without_
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
 from foldline.conversations.request_plan import ConversationSettings, RequestPlan
 from foldline.conversations.service import Conversations
-from foldline.engine.fit import check, count
+from foldline.engine.one_shot import check, count
 from foldline.engine.presets import policy
 from foldline.errors import InvalidInput
 from foldline.recorded.files import read_session

@@ -12,7 +12,7 @@ from tests.property.depth import dear
 from foldline.codecs.anthropic.cache_markers import markers
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}

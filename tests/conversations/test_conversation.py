@@ -17,10 +17,10 @@ from foldline.conversations.conversation import Conversation, folds_in
 from foldline.conversations.conversation_finder import events_before
 from foldline.conversations.request_body import FORMS, RequestBody, read_body, title_of
 from foldline.conversations.request_plan import RequestPlan, folds_by_share_only, limits_for
-from foldline.engine.fit import check, count
+from foldline.engine.one_shot import check, count
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.view.archive import MemoryArchive
 from foldline.view.budget import Trigger
 from foldline.view.transcript import Entry, Fold, Unfold

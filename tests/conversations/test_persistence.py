@@ -35,7 +35,7 @@ from foldline.conversations.persistence import ConversationStore, LateArchive
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Context, Request, SummarizeWith
 from foldline.errors import InvalidInput
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.store.base import Store
 from foldline.store.clock import now_utc
 from foldline.store.folders import FileStore

@@ -40,10 +40,10 @@ from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.request_body import FORMS, read_body
 from foldline.conversations.service import Conversations
 from foldline.engine.context import Completion
-from foldline.engine.fit import check, count
+from foldline.engine.one_shot import check, count
 from foldline.engine.presets import policy
 from foldline.errors import DoesNotFit, InvalidInput
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.store.addresses import open_store
 from foldline.view.transcript import Usage
 

@@ -27,7 +27,7 @@ from foldline.conversations.persistence import ConversationStore, LateArchive
 from foldline.conversations.service import Conversations
 from foldline.conversations.store_guard import STORE_LOST, StoreGuard
 from foldline.errors import InvalidInput
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.store import FileStore
 from foldline.store.sql.store import SqlStore
 from foldline.view.transcript import Entry

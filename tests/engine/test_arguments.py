@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check, count, fit
+from foldline.engine.one_shot import check, count, fit
 from foldline.errors import InvalidInput
 
 USER = {"role": "user", "content": "hi"}

@@ -14,7 +14,8 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.engine.events import ContextEvent, FoldFinished
 from foldline.engine.presets import checkpoint
 from foldline.engine.settings import CheckpointSettings
-from foldline.failures import Failure, classify
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure
 from foldline.testing.scripts import session
 from foldline.view.budget import TokenLimits
 from foldline.view.transcript import Usage

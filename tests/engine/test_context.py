@@ -26,10 +26,10 @@ from foldline.engine.events import (
     ThresholdReached,
     UsageDoubted,
 )
-from foldline.engine.fit import check, count
+from foldline.engine.one_shot import check, count
 from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, FoldRefused, InvalidInput, SummaryError
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.messages import Wire as AnyWire
 from foldline.reducers.summarize import Summarize
 from foldline.store.files import FileArchive

@@ -12,7 +12,7 @@ from tests.engine.wires import says, user
 
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, FoldFailed, FoldFinished, FoldStarted
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.engine.policy import Policy
 from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, SummaryError

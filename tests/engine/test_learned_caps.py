@@ -11,9 +11,9 @@ from tests.engine.test_refused_parts import DIALECTS, PNG, from_user, image, sai
 
 from foldline.codecs.limits import Caps
 from foldline.engine.context import Context
-from foldline.engine.fit import check
 from foldline.engine.learned_caps import lesson_in, lesson_name
-from foldline.failures import classify
+from foldline.engine.one_shot import check
+from foldline.failures.classification import classify
 from foldline.store.learned_limits import LearnedLimits
 
 AT = "http://there/v1"

@@ -9,10 +9,11 @@ import pytest
 
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, LimitLearned
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit
-from foldline.failures import Failure, classify
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure
 from foldline.messages import Wire
 from foldline.testing import ScriptedModel, session
 from foldline.view.transcript import Fold

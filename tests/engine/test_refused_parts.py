@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import DoesNotFit
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.messages import Wire
 from foldline.testing import session
 from foldline.view.transcript import Fold

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline.failures import Failure, Kind, classify, silent_truncation
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure, Kind, silent_truncation
 
 PROMPT: Kind = "prompt_overflow"
 OUTPUT: Kind = "output_overflow"

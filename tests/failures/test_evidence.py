@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline.failures import classify, redact
+from foldline.failures.classification import classify
 from foldline.failures.evidence import SEARCHED_CHARS, read_body, read_error
+from foldline.text.redaction import redact
 
 WORDS = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
 INNER = {"message": WORDS, "type": "invalid_request_error", "code": "context_length_exceeded"}

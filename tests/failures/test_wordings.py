@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from foldline.failures import Kind, classify
+from foldline.failures.classification import classify
+from foldline.failures.failure import Kind
 from foldline.failures.wordings import WORDINGS
 
 PROMPT: Kind = "prompt_overflow"

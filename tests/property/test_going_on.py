@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import request_price
 from foldline.engine.context import Context, Request
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import DoesNotFit
 from tests.property.depth import dear
 from tests.property.sessions import DIALECTS, Wire, legal

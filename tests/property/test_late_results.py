@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import SummaryError
 from foldline.view.pairing import REACH
 from tests.property.depth import dear

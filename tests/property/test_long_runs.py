@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.errors import DoesNotFit, FoldlineError
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Event
 from tests.property.depth import dear

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.messages import ToolResult
 from foldline.view.request import Request
 from foldline.view.transcript import Entry, Event, active

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.engine.context import Context, Request
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.errors import DoesNotFit, SummaryError
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from tests.property.depth import dear
 from tests.property.pairs import HISTORIES, broken_history, halves, history
 from tests.property.sessions import POLICIES, Wire

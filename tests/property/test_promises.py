@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from foldline.codecs import codec
 from foldline.engine.context import Completion, Context, Request
-from foldline.engine.fit import check, count, fit
+from foldline.engine.one_shot import check, count, fit
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.messages import ToolResult
 from foldline.tokens import ESTIMATE

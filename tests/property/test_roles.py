@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foldline.codecs.openai_chat.roles import roles_out_of_turn
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.errors import DoesNotFit, SummaryError
 from tests.property.depth import dear
 from tests.property.sessions import POLICIES

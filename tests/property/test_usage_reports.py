@@ -10,7 +10,7 @@ import pytest
 
 from foldline.engine.context import Context
 from foldline.engine.events import ContextEvent, SilentTruncation, UsageDoubted
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
 from foldline.view.transcript import Usage
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES

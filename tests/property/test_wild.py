@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from foldline.codecs.dialect import dialect_named
 from foldline.engine.context import Context, Request
-from foldline.engine.fit import check, count, fit
+from foldline.engine.one_shot import check, count, fit
 from foldline.errors import DoesNotFit
 from foldline.testing import FakeProvider
 from tests.property import wild

@@ -25,7 +25,7 @@ from tests.providers.test_tool_emulation_prompt import TOOLS
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.errors import FoldlineError, InvalidInput, ProviderError
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.providers.base import Piece, Reply, TextDelta
 from foldline.providers.embedded import Embedded, EmbeddedServer, Weights, weights
 from foldline.tokens import message_tokens, tools_tokens

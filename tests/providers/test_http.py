@@ -25,7 +25,7 @@ from tests.providers.serving import (
 
 from foldline.engine.context import Context
 from foldline.errors import ProviderError
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.providers.base import Piece, Reply, Retrying, TextDelta
 from foldline.providers.http import provider_for
 from foldline.providers.retries import CONNECT_RETRIES, FAULT_RETRIES

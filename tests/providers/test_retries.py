@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foldline.failures import Failure, Kind, classify
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure, Kind
 from foldline.providers.retries import FAULT_RETRIES, RATE_RETRIES, pause, requested_pause, retries
 
 NOW = datetime(2026, 11, 28, 12, 0, 0, tzinfo=UTC)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foldline.codecs import codec
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.errors import InvalidInput
 from foldline.recorded.files import parse_session
 from foldline.recorded.json_values import FileReading, text_in, values_in

@@ -16,7 +16,7 @@ from tests.property.sessions import POLICIES
 from foldline.codecs.dialect import caps_of
 from foldline.codecs.limits import Caps
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire
 from foldline.view.transcript import Fold

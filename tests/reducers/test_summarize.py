@@ -24,7 +24,7 @@ from tests.reducers.views import (
     view_of,
 )
 
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import SummaryError
 from foldline.reducers.acceptance import refusal
 from foldline.reducers.base import Ask

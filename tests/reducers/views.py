@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.reducers.base import Ask, Reducer
 from foldline.testing import session
 from foldline.view.budget import Need, Pressure

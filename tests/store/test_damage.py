@@ -13,7 +13,7 @@ from tests.store.logs import aged, put_records, records_in
 from tests.store.test_session import Ticking
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.store import EventLog, FileStore, read_events
 from foldline.store.repair import LOST

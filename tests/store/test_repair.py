@@ -11,7 +11,7 @@ from tests.property.sessions import BUILDERS, DIALECTS
 from tests.store.test_session import Ticking
 
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
 from foldline.store import FileStore
 from foldline.store.repair import LOST

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 from tests.store.test_contract import begun, context_of, say
 
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import FoldlineError, InvalidInput, SessionTaken
 from foldline.store.sql.database import Database
 from foldline.store.sql.store import SqlStore

@@ -11,7 +11,7 @@ import pytest
 from tests.serving import serve
 from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask_for, body, events
 
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.testing import FakeProvider, FakeReply
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.testing.asking import ask
 
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.testing import FakeProvider, FakeReply, count_body
 from foldline.view.usage import usage_of
 

@@ -9,7 +9,7 @@ from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body
 from tests.testing.broken import BROKEN, CASES
 
 from foldline.codecs.dialect import ROWS
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.testing import FakeProvider, count_body, session
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)

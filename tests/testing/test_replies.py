@@ -12,7 +12,7 @@ from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body, e
 
 from foldline.codecs import codec
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.messages import Reasoning, Text, ToolCall
 from foldline.testing import FakeProvider, FakeReply, count_body, session
 from foldline.view.usage import usage_of

@@ -8,7 +8,7 @@ import pytest
 from tests.property.sessions import DIALECTS
 
 from foldline.engine.context import Completion, Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import SummaryError
 from foldline.testing import Call, ScriptedModel, session
 

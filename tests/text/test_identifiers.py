@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.
 
 def in_one_pass(text: str) -> set[str]:
     """The names as one pass of the pattern over the whole text finds them."""
-    found = (name.strip(".-/") for name in module._NAME.findall(text))
+    found = (name.strip(".-/") for name in re.findall(module._NAME, text))
     return {name for name in found if len(name) >= 5 or (name and name[0] > "\u3000")}
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foldline.failures import redact
-from foldline.text.redaction import REDACTED
+from foldline.text.redaction import REDACTED, redact
 
 RUN = "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1bC3dE5f"  # forty letters and digits, no secret of anybody
 LINE = (RUN + RUN)[:64]

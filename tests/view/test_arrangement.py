@@ -10,7 +10,7 @@ from tests.property.pairs import halves
 from tests.property.sessions import Wire
 
 from foldline.codecs import codec
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.view.arrangement import NO_RESULT, arrange
 from foldline.view.open_calls import RememberedCall
 

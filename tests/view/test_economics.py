@@ -11,7 +11,7 @@ from tests.view.test_budget import view_of
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.engine.context import Context
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.view.economics import LEAST_SHARE, Bill, Rent, Rhythm, foldable
 from foldline.view.transcript import Fold, Usage
 

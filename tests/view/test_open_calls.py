@@ -9,7 +9,7 @@ from tests.property.sessions import BUILDERS, DIALECTS
 
 from foldline.codecs import codec
 from foldline.codecs.encoding import BLANK, UNNAMED
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.messages import Opaque, ToolCall, ToolResult
 from foldline.reducers.digest import HEADER
 from foldline.view.open_calls import (

@@ -11,7 +11,7 @@ from tests.property.sessions import BUILDERS, DIALECTS, Wire
 
 from foldline.codecs import codec
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
+from foldline.engine.one_shot import check, fit
 from foldline.messages import Message
 from foldline.testing import session
 from foldline.view.pairing import NO_RESULT, REACH, Pairing, Placement, arrange, is_reasoning

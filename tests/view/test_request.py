@@ -12,8 +12,8 @@ from tests.property.depth import dear
 from foldline.codecs.anthropic.cache_markers import markers
 from foldline.codecs.openai_chat.roles import GO_ON, in_turn, roles_out_of_turn
 from foldline.engine.context import Context
-from foldline.engine.fit import check, fit
-from foldline.failures import classify
+from foldline.engine.one_shot import check, fit
+from foldline.failures.classification import classify
 from foldline.messages import Wire
 from foldline.view.request import Request
 

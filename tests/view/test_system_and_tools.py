@@ -8,7 +8,7 @@ import pytest
 
 from foldline.codecs import codec
 from foldline.engine.context import Context
-from foldline.engine.fit import count
+from foldline.engine.one_shot import count
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Message
 from foldline.tokens import ESTIMATE, system_tokens, tools_tokens, wire_bytes

@@ -12,7 +12,7 @@ from tests.property.sessions import BUILDERS, DIALECTS, Wire
 
 from foldline.codecs import codec
 from foldline.engine.context import Context
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import FoldRefused, SummaryError
 from foldline.messages import Message
 from foldline.testing import session

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from foldline.engine.fit import count, fit
+from foldline.engine.one_shot import count, fit
 from foldline.engine.policy import Policy
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire

@@ -23,7 +23,7 @@ from foldline.display import RunNotice
 from foldline.engine.context import AsyncSummarize, Request
 from foldline.engine.settings import COMPACT_THRESHOLD
 from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryError
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply, TextDelta
 from foldline.store.call_log import usage_or_count

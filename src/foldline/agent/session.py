@@ -13,11 +13,11 @@ from foldline.agent.workers import FOLDS, run_to_end, until_stopped
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import AsyncSummarize, Context, Request
 from foldline.engine.events import ContextEvent
-from foldline.engine.lookup import entry_excerpt, search
+from foldline.engine.excerpts import entry_excerpt, search
 from foldline.engine.recovery import Recovery
 from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.messages import Json, Message, Text, ToolCall, Wire
 from foldline.store.base import StoredSession
 from foldline.store.clock import IdleTimer, seconds_since

@@ -13,10 +13,10 @@ import click
 from foldline.cli.console import json_out, log
 from foldline.codecs import DIALECTS
 from foldline.codecs.dialect import form_of
-from foldline.engine.fit import Fit
-from foldline.engine.fit import check as check_messages
-from foldline.engine.fit import count as count_messages
-from foldline.engine.fit import fit as fit_messages
+from foldline.engine.one_shot import Fit
+from foldline.engine.one_shot import check as check_messages
+from foldline.engine.one_shot import count as count_messages
+from foldline.engine.one_shot import fit as fit_messages
 from foldline.engine.presets import POLICIES, VARIANTS
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.recorded.files import parse_session, read_session

@@ -16,7 +16,7 @@ from foldline.engine.context import Completion, Context, Request, SummarizeWith
 from foldline.engine.learned_caps import lesson_name
 from foldline.engine.recovery import Recovery
 from foldline.errors import DoesNotFit, Part
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.messages import Json, Wire
 from foldline.providers.cache_points import has_point
 from foldline.providers.summariser import is_text_only

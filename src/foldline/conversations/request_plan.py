@@ -16,7 +16,7 @@ from foldline.catalog.models import lookup
 from foldline.conversations.request_body import RequestBody
 from foldline.engine.learned_caps import Lessons, lessons_in
 from foldline.engine.policy import Policy
-from foldline.failures import believable, silent_truncation
+from foldline.failures.failure import believable, silent_truncation
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.budget import TokenLimits, Trigger, limits_of, output_tokens
 from foldline.view.transcript import Fold, Usage

@@ -37,7 +37,7 @@ from foldline.engine.context import SummarizeWith
 from foldline.engine.learned_caps import lesson_in, lesson_name
 from foldline.engine.policy import Policy
 from foldline.errors import SessionLost
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 
 __all__ = ["Conversations"]
 

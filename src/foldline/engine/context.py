@@ -12,17 +12,17 @@ from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine.engine import Engine, Steps
 from foldline.engine.events import ContextEvent, LimitLearned, guarded
+from foldline.engine.excerpts import entry_excerpt, grep
 from foldline.engine.folding import Folding, InThread
 from foldline.engine.learned_caps import apply_role_lessons, caps_from_lessons, recording_lessons
-from foldline.engine.lookup import entry_excerpt, grep
+from foldline.engine.log_replay import LogReplay
 from foldline.engine.policy import Policy
 from foldline.engine.presets import policy as policy_of
 from foldline.engine.recorder import Recorder
 from foldline.engine.recovery import Recovery, recover
-from foldline.engine.replay import LogReplay
 from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.messages import Wire, same_until, snapshot
 from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter

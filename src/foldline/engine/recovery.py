@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from foldline.engine.engine import Engine, Steps
 from foldline.engine.policy import OVERFLOW
 from foldline.engine.refused_parts import leave_out, leave_out_heavy
-from foldline.failures import NEAR_WINDOW, Failure, PartKind, RefusedPart, believable
+from foldline.failures.failure import NEAR_WINDOW, Failure, PartKind, RefusedPart, believable
 from foldline.reducers.images import OldImages
 from foldline.view.budget import MARGIN, Pressure
 

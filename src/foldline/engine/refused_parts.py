@@ -20,7 +20,7 @@ from foldline.codecs.blocks import source_of
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.openai_chat.roles import roles_out_of_turn
 from foldline.engine.engine import Engine
-from foldline.failures import PartKind, RefusedPart
+from foldline.failures.failure import PartKind, RefusedPart
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.drop import DropGroups

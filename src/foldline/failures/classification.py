@@ -1,4 +1,4 @@
-"""The kind and the figures of a failure, from its status, codes and wording; and cuts that no error reports.
+"""Classifies a failure by its status, codes and wording, and reads its figures.
 
 A rate limit calls for waiting, an overflow for shrinking, and each is useless for the other. So the vetoes come first:
 fields of the error, then the rows of `wordings`, then whole sentences. What none of them knows is "other", never an
@@ -12,101 +12,43 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite
+from typing import Final
 
-from foldline.failures.error_fields import is_of_output, kind_of_codes, kinds_excluded
 from foldline.failures.evidence import Evidence, read_body, read_error
-from foldline.failures.figures import LimitOf, TokenFigures, rate_figures, retry_after_seconds, size_figures
-from foldline.failures.parts import RefusedPart, read_part
-from foldline.failures.sentences import Size, cap_in, overflow_in
-from foldline.failures.wordings import WORDINGS, Kind, Wording
+from foldline.failures.failure import NEAR_WINDOW, Failure, Kind, LimitOf, RefusedPart
+from foldline.failures.figures import TokenFigures, rate_figures, read_part, retry_after_seconds, size_figures
+from foldline.failures.overflow_sentences import Size, cap_in, overflow_in
+from foldline.failures.wordings import WORDINGS, Wording
 from foldline.text.redaction import redact
 
-__all__ = [
-    "NEAR_WINDOW",
-    "Failure",
-    "believable",
-    "classify",
-    "silent_truncation",
-]
+__all__ = ["classify"]
 
+# Of a message that is shown: enough for one sentence and its figures; a gateway may append a page of HTML.
+_MESSAGE_CHARS: Final = 500
 
-NEAR_WINDOW = 0.8
-"""An ambiguous refusal is an overflow when our estimate is at least this share of the window.
+# Statuses that never mean a size: keys, money, addresses, methods and rates.
+_NO_SIZE: Final = frozenset((401, 402, 403, 404, 405, 407, 429))
 
-Requests are kept below 0.77 of it (trigger 0.85 of a limit of 0.9), and an estimate may be a fifth too low: below 0.8
-neither explains an overflow.
-"""
+_SIZE_KINDS: Final = frozenset(("bytes_overflow", "output_overflow", "prompt_overflow", "ambiguous"))
 
+# A gateway also sends these when a plan has a smaller window.
+_DENIED: Final = frozenset((401, 403))
 
-# Reported input below this share of our estimate was cut. A server that cuts keeps about half of its window
-# (ollama/ollama#17427: num_ctx / 2 + 2), so an oversized prompt is reported as about half or less. An estimate is off
-# by a fifth, not by a half.
-_TRUNCATED_RATIO = 0.5
+# With these an empty body may mean an overflow.
+_UNSAID: Final = frozenset((400, 413, 422))
 
-
-# Smaller estimates are not judged: no server in use has a window below 2,048 tokens, and fixed costs blur small counts.
-_TRUNCATED_MIN_TOKENS = 2_000
-
-
-# A limit below this share of an input that the same model has just accepted contradicts it: a count may be a fifth too
-# high.
-_FAR_BELOW = 0.8
-
-
-_MESSAGE_CHARS = 500
-
-
-_NO_SIZE = frozenset((401, 402, 403, 404, 405, 407, 429))  # statuses that never mean a size
-
-
-_SIZE_KINDS = frozenset(("bytes_overflow", "output_overflow", "prompt_overflow", "ambiguous"))
-
-
-_DENIED = frozenset((401, 403))  # a gateway also sends these when a plan has a smaller window
-
-
-_UNSAID = frozenset((400, 413, 422))  # with these an empty body may mean an overflow
-
-
-_GENERIC_CODES = frozenset(
+# Codes that name no subject: SDKs and gateways give them to any refusal with one of the statuses above.
+_GENERIC_CODES: Final = frozenset(
     "invalid_request_error bad_request bad_request_error badrequesterror invalid_argument validationexception".split()
 )
 
+# The last resort, when no word of the error says more. 529 is Anthropic's "overloaded".
+_BY_STATUS: Final[dict[int, Kind]] = {
+    401: "auth", 403: "auth", 402: "quota", 429: "rate", 529: "rate", 413: "bytes_overflow"
+}  # fmt: skip
 
-_BY_STATUS: dict[int, Kind] = {401: "auth", 403: "auth", 402: "quota", 429: "rate", 529: "rate", 413: "bytes_overflow"}
-
-
-_MAX_CHAIN = 10  # exceptions in one chain of causes
-
-
-_CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens"))
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """One classified failure. Counts are tokens, None when the wording gives none.
-
-    `status` is the HTTP status, or the one in the body when the response was a success (an error in a stream). `limit`
-    is what was exceeded, `limit_of` its kind: window, output or rate. `requested` is the whole request as the provider
-    counts it; with `lower_bound` it is at least that large, so cutting the difference is not enough. `pattern` is the
-    id of the wording that matched (`status.413`, `no_words` when none did), with `+near_window` or `+far_from_window`
-    when our estimate decided. `message` is at most 500 characters, with secrets redacted. `part` is the part of the
-    request that was refused, when it is a single one.
-    """
-
-    kind: Kind
-    message: str = ""
-    status: int | None = None
-    code: str | None = None
-    limit: int | None = None
-    limit_of: LimitOf | None = None
-    requested: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    lower_bound: bool = False
-    retry_after_seconds: float | None = None
-    pattern: str | None = None
-    part: RefusedPart | None = None
+# Exceptions followed in one chain of causes: SDKs wrap three or four, and a chain may lead back into itself.
+_MAX_CHAIN: Final = 10
 
 
 def classify(
@@ -143,15 +85,6 @@ def classify(
     return near if near.kind == "prompt_overflow" else replace(own, message=found.message)
 
 
-def believable(limit: int | None, taken_tokens: int | None) -> bool:
-    """Whether a limit may hold beyond the request that was refused with it.
-
-    `taken_tokens` is the last input that the same model accepted, as the provider counted it. A limit far below it is a
-    misreading, or somebody's text: fold this one request, and learn nothing. Either may be None when unknown.
-    """
-    return limit is None or not taken_tokens or limit >= _FAR_BELOW * taken_tokens
-
-
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """Facts from outside the error: the status, our count of the request, and the model's window in tokens."""
@@ -174,42 +107,6 @@ def _classified(body: object, error: object, facts: _Facts, request: object) -> 
         if result.kind not in ("other", "ambiguous"):
             break
     return result or Failure("other", status=facts.status)
-
-
-def silent_truncation(
-    *,
-    estimate_tokens: int,
-    reported_tokens: int | None,
-    window: int | None,
-    stop_reason: str | None,
-    output_tokens: int | None,
-) -> str | None:
-    """The sign, as a sentence, that the server cut the request of a reply without an error; None without one.
-
-    `reported_tokens` is the whole input as the provider counted it, cached tokens included; None or 0 when it reported
-    none. The signs: the stop reason names the window; the input counted exceeds the window; it is below half of an
-    estimate of at least 2,000 tokens; nothing was generated, and the output ended for length or the request filled the
-    window.
-    """
-    stop = (stop_reason or "").lower()
-    if stop == "model_context_window_exceeded":
-        return "the model stopped because the context window is full"
-    if reported_tokens and window and reported_tokens > window:
-        return (
-            f"the provider counted {reported_tokens:,} input tokens, more than the window of {window:,}: "
-            "it cuts without a word, or its window is larger than known"
-        )
-    judged = estimate_tokens >= _TRUNCATED_MIN_TOKENS
-    if reported_tokens and judged and reported_tokens < estimate_tokens * _TRUNCATED_RATIO:
-        return (
-            f"the provider counted {reported_tokens:,} input tokens where about {estimate_tokens:,} were sent: "
-            "the prompt was cut before the model read it"
-        )
-    if output_tokens == 0 and stop in _CUT_OFF:
-        return f"the reply ended for length ({stop_reason}) with nothing generated: the prompt fills the window"
-    if output_tokens == 0 and window and estimate_tokens >= window:
-        return f"nothing was generated, and about {estimate_tokens:,} tokens were sent to a window of {window:,}"
-    return None
 
 
 def _evidences(body: object, error: object, request: object) -> Iterator[Evidence]:
@@ -377,3 +274,77 @@ def _shown(message: str) -> str:
     """The message, redacted and then cut: a secret cut in two would no longer be recognised."""
     text = redact(message[: 8 * _MESSAGE_CHARS])
     return text if len(text) <= _MESSAGE_CHARS else text[: _MESSAGE_CHARS - 1] + "…"
+
+
+# --- fields of the error ----------------------------------------------------------------------------------------------
+# Codes and the named parameter tell the subject of an error before its text does: a refusal of `reasoning_effort` is no
+# overflow, whatever its text quotes. Wordings of sizes apply only when no field names another subject.
+
+_TOKEN_SIZES: Final[frozenset[Kind]] = frozenset(("prompt_overflow", "output_overflow", "ambiguous"))
+_ANY_SIZE: Final[frozenset[Kind]] = _TOKEN_SIZES | {"bytes_overflow"}
+
+# OpenAI: error codes of the API reference; Anthropic: error types; pydantic 2: "Validation Errors" (what FastAPI and
+# with it vLLM, SGLang and LiteLLM answer with). A length (`string_too_long`, `too_long`) may be the prompt's.
+_OTHER_CODES: Final = (
+    r"(?:invalid|unsupported|unknown|unrecogni[sz]ed|missing|duplicate|deprecated|disallowed)_(?:required_)?"
+    r"(?:values?|types?|param|parameters?|enum(?:_value)?|fields?|model|json|base64(?:_\w{1,20})?|"
+    r"function_parameters|tools?|tool_\w{1,20}|schema|response_format|url|encoding|mime_type|media_type|header|role)|"
+    r"(?:decimal|integer|number|array|string)_(?:below|under)_min\w{0,20}|empty_\w{1,20}|invalid_prompt|"
+    r"not_found(?:_error)?|model_not_found|(?:\w{1,30}_)?content_?(?:policy|filter)\w{0,20}|\w{0,20}moderation\w{0,20}|"
+    r"(?:string|int|float|bool|boolean|number|bytes|list|tuple|set|dict|mapping|model|date|time|datetime|json|enum|url|"
+    r"literal|decimal|dataclass|iterable|callable|none|is_instance|model_attributes|frozen_field|uuid|union_tag|"
+    r"arguments?)_(?:type|parsing|error|invalid|of|from_float|sub_type|pattern_mismatch|required|unicode|not_found|"
+    r"unexpected)|missing|extra_forbidden|enum|multiple_of|finite_number|greater_than(?:_equal)?|"
+    r"(?:type|value)_error\.(?!any_str\.max_length|list\.max_items|number\.not_le)[\w.]{1,60}"
+)
+_OVERFLOW_CODES: Final = (
+    r"(?:model_?)?context_?(?:length|window|size|limit)?_?(?:exceeded|overflow)\w{0,9}|exceed\w{0,2}_?context\w{0,20}|"
+    r"prompt_too_long"
+)
+_MONEY: Final = r"\w{0,40}(?:quota|billing|credit|balance|payment)\w{0,40}"
+_AUTH: Final = r"\w{0,40}(?:auth(?!or)|permission|forbidden|api_?key|access_?denied)\w{0,40}"
+
+# Last steps of paths to a parameter: those of the output cap, and those of parts of a request that have a size.
+_OUTPUT_PLACES: Final = frozenset(
+    "max_tokens max_completion_tokens max_output_tokens max_new_tokens maxoutputtokens maxtokens maxtokenstosample "
+    "max_tokens_to_sample n_predict num_predict max_gen_len max_length".split()
+)
+_SIZED_PLACES: Final = frozenset(
+    "messages message input inputs input_text prompt prompts contents content text parts system instructions body "
+    "conversation history chat_history context query documents request data num_ctx n_ctx max_input_tokens tools "
+    "generate chatcompletionrequest inputtext input_tokens prompt_tokens".split()
+)
+
+
+def kinds_excluded(evidence: Evidence) -> frozenset[Kind]:
+    """The kinds that the fields of an error rule out. O(codes and parameters)."""
+    codes, places = evidence.codes, [_last(place) for place in evidence.places]
+    if any(re.fullmatch(_OVERFLOW_CODES, code) for code in codes):
+        return frozenset()
+    of_output = any(place in _OUTPUT_PLACES for place in places)
+    if places and not of_output and not any(place in _SIZED_PLACES for place in places):
+        return _ANY_SIZE
+    if any(re.fullmatch(_OTHER_CODES, code) for code in codes):
+        return _TOKEN_SIZES - {"output_overflow"} if of_output or not places else _TOKEN_SIZES
+    return frozenset()
+
+
+def is_of_output(evidence: Evidence) -> bool:
+    """Whether the refused parameter is the output cap."""
+    return any(_last(place) in _OUTPUT_PLACES for place in evidence.places)
+
+
+def kind_of_codes(evidence: Evidence) -> Kind | None:
+    """The kind of a code that the table lacks, when its name speaks of money or of a key."""
+    for code in evidence.codes:
+        if re.fullmatch(_MONEY, code):
+            return "quota"
+        if re.fullmatch(_AUTH, code):
+            return "auth"
+    return None
+
+
+def _last(place: str) -> str:
+    """The last step of a path that is a name: "content" of "messages[3].content[0]"."""
+    steps = [step for step in re.split(r"[.\[\]/]+", place) if step and not step.isdecimal()]
+    return steps[-1] if steps else ""

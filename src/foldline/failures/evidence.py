@@ -2,7 +2,7 @@
 
 A body may be an object, JSON text, bytes, an event stream, a page of HTML, another provider's body as a string inside
 it, or junk; an exception may carry any of these. Only fields about the error are read: a body may echo the request, and
-a user's text that says "context length exceeded" is no failure (see `foldline.failures.echoes`).
+a user's text that says "context length exceeded" is no failure (see `foldline.failures.request_echoes`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from foldline.failures.echoes import stands_in, strip_echoes, strip_values, without_shown_value
+from foldline.failures.request_echoes import stands_in, strip_echoes, strip_values, without_shown_value
 
 __all__ = ["PARSED_CHARS", "SEARCHED_CHARS", "Evidence", "read_body", "read_error"]
 

@@ -18,24 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from foldline.failures.parts import PartKind
+from foldline.failures.failure import Kind, PartKind
 
-__all__ = ["WORDINGS", "Kind", "Wording"]
-
-Kind = Literal[
-    "prompt_overflow",
-    "output_overflow",
-    "bytes_overflow",
-    "image",
-    "document",
-    "malformed",
-    "request_too_large_for_rate",
-    "rate",
-    "quota",
-    "auth",
-    "ambiguous",
-    "other",
-]
+__all__ = ["WORDINGS", "Wording"]
 
 
 @dataclass(frozen=True, slots=True)

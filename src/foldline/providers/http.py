@@ -21,7 +21,8 @@ from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.engine.context import Request
 from foldline.errors import InvalidInput, ProviderError
-from foldline.failures import Failure, classify
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure
 from foldline.messages import Json
 from foldline.providers.anthropic import AnthropicDialect
 from foldline.providers.assembly import AssembledReply, Assembler, HttpDialect

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 
 __all__ = [
     "CONNECT_RETRIES",

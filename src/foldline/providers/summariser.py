@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 from foldline.codecs import codec
 from foldline.engine.context import Completion, Request
 from foldline.errors import InvalidInput
-from foldline.failures import redact
 from foldline.messages import Json, Wire
 from foldline.providers.base import Provider, Reply
+from foldline.text.redaction import redact
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens
 from foldline.view.system_and_tools import System
 from foldline.view.transcript import Usage

@@ -46,44 +46,48 @@ def refusal(text: str) -> bool:
     return len(text) < 300 and text.strip().lower().replace("\u2019", "'").startswith(_REFUSALS)
 
 
+# Patterns are strings here, which `re` compiles at their first use and caches: most sessions never ask for a summary,
+# and to compile these took three of the milliseconds in which `Context` is imported.
+
 # --- thinking ---------------------------------------------------------------------------------------------------------
 
 # Thinking as text, where a server does not take it apart: DeepSeek and Qwen <think>, Mistral [THINK], Kimi ◁think▷,
 # Cohere <|START_THINKING|>, Seed <seed:think>, OpenThinker <|begin_of_thought|>, Gemma <unused94>thought, others
 # <thinking>, <reasoning>, <thought>, <reflection>, <scratchpad> (chat templates of these models).
 _THOUGHT: Final = r"(?:think(?:ing)?|thoughts?|reason(?:ing)?|reflection|scratchpad|inner_thoughts|analysis|cot)"
-_OPENS: Final = re.compile(
-    rf"\s*(?:[<\u25c1]\|?\s*(?:[a-z]{{1,20}}:)?(?:start_|begin_of_|begin_)?{_THOUGHT}(?:\s[^<>\n]{{0,200}})?\|?[>\u25b7]"
-    r"|\[THINK(?:ING)?\]|<unused94>(?:thought)?)",
-    re.IGNORECASE,
+_OPENS: Final = (
+    rf"(?i)\s*(?:[<\u25c1]\|?\s*(?:[a-z]{{1,20}}:)?(?:start_|begin_of_|begin_)?{_THOUGHT}"
+    r"(?:\s[^<>\n]{0,200})?\|?[>\u25b7]"
+    r"|\[THINK(?:ING)?\]|<unused94>(?:thought)?)"
 )
-_CLOSES: Final = re.compile(
-    rf"(?:[<\u25c1]\|?\s*(?:/\s*(?:[a-z]{{1,20}}:)?|end_of_|end_){_THOUGHT}\s*\|?[>\u25b7]|\[/THINK(?:ING)?\]|<unused95>)",
-    re.IGNORECASE,
+_CLOSES: Final = (
+    rf"(?i:[<\u25c1]\|?\s*(?:/\s*(?:[a-z]{{1,20}}:)?|end_of_|end_){_THOUGHT}\s*\|?[>\u25b7]"
+    r"|\[/THINK(?:ING)?\]|<unused95>)"
 )
 # The end of thinking that the chat template had opened in the prompt (DeepSeek R1).
-_BARE_CLOSE: Final = re.compile(rf"(?<![`'\"\w])(?:{_CLOSES.pattern})[ \t]*(?:\n|\Z)", re.IGNORECASE)
+_BARE_CLOSE: Final = rf"(?<![`'\"\w])(?:{_CLOSES})[ \t]*(?:\n|\Z)"
 # OpenAI, "harmony response format": thinking in the channel "analysis", the answer in "final"; without its special
 # tokens the names run into the texts.
-_HARMONY: Final = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:analysis|commentary)\b")
-_HARMONY_FINAL: Final = re.compile(r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>")
-_HARMONY_END: Final = re.compile(r"(?:<\|(?:return|end)\|>\s*)+\Z")
-_HARMONY_BARE: Final = re.compile(r"\s*analysis(?=[A-Z\u201c\"])")
+_HARMONY: Final = r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>\s*(?:analysis|commentary)\b"
+_HARMONY_FINAL: Final = r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\w+\s*)?<\|message\|>"
+_HARMONY_END: Final = r"(?:<\|(?:return|end)\|>\s*)+\Z"
+_HARMONY_BARE: Final = r"\s*analysis(?=[A-Z\u201c\"])"
 _HARMONY_BARE_FINAL: Final = "assistantfinal"
 
 
 def _without_thinking(text: str) -> str:
     """A text without its leading thinking; "" when it is nothing else."""
-    if _HARMONY.match(text) or _HARMONY_FINAL.match(text):
-        *_, rest = _HARMONY_FINAL.split(text)
-        text = _HARMONY_END.sub("", rest) if _HARMONY_FINAL.search(text) else ""
-    elif _HARMONY_BARE.match(text) and _HARMONY_BARE_FINAL in text:
+    if re.match(_HARMONY, text) or re.match(_HARMONY_FINAL, text):
+        *_, rest = re.split(_HARMONY_FINAL, text)
+        text = re.sub(_HARMONY_END, "", rest) if re.search(_HARMONY_FINAL, text) else ""
+    elif re.match(_HARMONY_BARE, text) and _HARMONY_BARE_FINAL in text:
         text = text.rpartition(_HARMONY_BARE_FINAL)[2]
-    while opened := _OPENS.match(text):
-        closed = _CLOSES.search(text, opened.end())
-        text = "" if closed is None else text[closed.end() :]
+    while opened := re.match(_OPENS, text):
+        rest = text[opened.end() :]
+        closed = re.search(_CLOSES, rest)
+        text = "" if closed is None else rest[closed.end() :]
     # Not inside a code block: a summary of work on chat templates may quote such a tag.
-    bare = _BARE_CLOSE.search(text)
+    bare = re.search(_BARE_CLOSE, text)
     if bare is not None and text[: bare.start()].count("```") % 2 == 0:
         text = text[bare.end() :]
     return text.strip()
@@ -94,33 +98,31 @@ def _without_thinking(text: str) -> str:
 # Calls as models write them: Hermes and Qwen <tool_call>, Llama <function=…> and <|python_tag|>, Anthropic's
 # <function_calls>, Mistral [TOOL_CALLS], DeepSeek <｜tool▁calls▁begin｜>, LM Studio [TOOL_REQUEST], Gemini's fence
 # with tool_code.
-_CALL: Final = re.compile(
-    r"(?m)^[ \t]*(?:<\s*/?\s*(?:[a-z]{1,20}:)?(?:tool_?calls?|function_?calls?|tool_use|invoke|minimax:tool_call)\b"
+_CALL: Final = (
+    r"(?mi)^[ \t]*(?:<\s*/?\s*(?:[a-z]{1,20}:)?(?:tool_?calls?|function_?calls?|tool_use|invoke|minimax:tool_call)\b"
     r"|<function\s*=|<\|(?:tool|python_tag|function|channel\|>\s*commentary)|<\uff5ctool|\[TOOL_(?:CALLS?|REQUEST)\]"
-    r"|```(?:tool_code|tool_call)\b|functions\.\w+:\d+)",
-    re.IGNORECASE,
+    r"|```(?:tool_code|tool_call)\b|functions\.\w+:\d+)"
 )
-_BARE_CALL: Final = re.compile(r"[A-Za-z_][\w.]{0,80}\((?:|[^\n]*[\"'={][^\n]*)\)")
-_CALL_JSON: Final = re.compile(
-    r"[\[{\s]*\"(?:type|name|tool|tool_name|function|tool_calls?|function_call|action|id)\"\s*:.*"
-    r"\"(?:arguments|parameters|params|input|args|action_input|function|tool_input)\"\s*:",
-    re.DOTALL,
+_BARE_CALL: Final = r"[A-Za-z_][\w.]{0,80}\((?:|[^\n]*[\"'={][^\n]*)\)"
+_CALL_JSON: Final = (
+    r"(?s)[\[{\s]*\"(?:type|name|tool|tool_name|function|tool_calls?|function_call|action|id)\"\s*:.*"
+    r"\"(?:arguments|parameters|params|input|args|action_input|function|tool_input)\"\s*:"
 )
 _CALL_KEYS: Final = ("tool_calls", "tool_call", "function_call")
 _NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "action")
 _ARGUMENT_KEYS: Final = ("arguments", "parameters", "params", "input", "args", "action_input", "tool_input")
-_FENCE: Final = re.compile(r"```[\w-]*[ \t]*\n?(.*?)\n?```", re.DOTALL)
+_FENCE: Final = r"(?s)```[\w-]*[ \t]*\n?(.*?)\n?```"
 # Text before a call is a summary if it has this many letters, about 35 words.
 ENOUGH_LETTERS: Final = 200
 
 
 def _without_calls(text: str) -> str:
     """The text before a call written as text. Raises SummaryError if little stands before the call."""
-    fenced = _FENCE.fullmatch(text)
+    fenced = re.fullmatch(_FENCE, text)
     inner = (fenced[1] if fenced else text).strip()
     if _is_call(inner):
         raise SummaryError("the reply is a call written as text, and no summary")
-    found = next((call for call in _CALL.finditer(text) if text[: call.start()].count("```") % 2 == 0), None)
+    found = next((call for call in re.finditer(_CALL, text) if text[: call.start()].count("```") % 2 == 0), None)
     if found is None:
         return text
     before = text[: found.start()].strip()
@@ -130,14 +132,14 @@ def _without_calls(text: str) -> str:
 
 
 def _is_call(text: str) -> bool:
-    if text.endswith(")") and "\n" not in text and _BARE_CALL.fullmatch(text):
+    if text.endswith(")") and "\n" not in text and re.fullmatch(_BARE_CALL, text):
         return True
     if not text.startswith(("{", "[")):
         return False
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return _CALL_JSON.match(text) is not None
+        return re.match(_CALL_JSON, text) is not None
     return _call_in(value[0] if isinstance(value, list) and value else value)
 
 
@@ -151,35 +153,34 @@ def _call_in(value: Any) -> bool:
 
 # --- words ------------------------------------------------------------------------------------------------------------
 
-_MARKUP: Final = re.compile(r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]")
+_MARKUP: Final = r"```[\w-]*|<[^<>\n]{0,80}>|\[/?[A-Z_]{2,20}\]"
 # Words that are no summary of anything when they stand alone.
 _PLACEHOLDERS: Final = frozenset(
     "null none nil na n/a nan undefined empty void blank nothing ok okay done sure yes no true false todo tbd "
     "assistant continue understood acknowledged vide leer vacío пусто нет".split()
 )
-_PLACEHOLDER: Final = re.compile(
+_PLACEHOLDER: Final = (
     r"(?:no|an?|the|empty|missing|without)(?: [a-z]+)? (?:contents?|text|response|reply|answer|summary|output|message|"
     r"string|checkpoint|data|result)(?: (?:provided|available|generated|returned|found|given|here))?"
 )
 # The announcement of a summary, without the summary.
-_PROMISE: Final = re.compile(
-    r"(?:(?:got it|sure|okay|ok|certainly|of course|understood|alright|absolutely)\W{1,3})?(?:i(?:'ll| will|'m going to"
-    r"| am going to| can)|let me) (?:\w{1,12} )?(?:summari[sz]e|compact|condense|write|create|provide|prepare)\b"
-    r"[^.:\n]{0,120}[.:]?",
-    re.IGNORECASE,
+_PROMISE: Final = (
+    r"(?i)(?:(?:got it|sure|okay|ok|certainly|of course|understood|alright|absolutely)\W{1,3})?"
+    r"(?:i(?:'ll| will|'m going to| am going to| can)|let me) (?:\w{1,12} )?"
+    r"(?:summari[sz]e|compact|condense|write|create|provide|prepare)\b[^.:\n]{0,120}[.:]?"
 )
 _HEADING_WORDS: Final = 4
 _PLACEHOLDERS_TOGETHER: Final = frozenset(("无", "空", "无内容", "没有内容", "無", "空白", "なし", "内容なし", "없음"))
 
 
 def _says_something(text: str) -> bool:
-    bare = _MARKUP.sub(" ", text)
+    bare = re.sub(_MARKUP, " ", text)
     if _letters(bare) < 2:
         return False
     words = " ".join("".join(sign if _is_word(sign) or sign == "/" else " " for sign in bare).split()).lower()
-    if words in _PLACEHOLDERS or words in _PLACEHOLDERS_TOGETHER or _PLACEHOLDER.fullmatch(words):
+    if words in _PLACEHOLDERS or words in _PLACEHOLDERS_TOGETHER or re.fullmatch(_PLACEHOLDER, words):
         return False
-    if _PROMISE.fullmatch(bare.strip()):
+    if re.fullmatch(_PROMISE, bare.strip()):
         return False
     return any(_is_content(line) for line in bare.split("\n"))
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from foldline.catalog.models import CacheRule
 from foldline.engine.context import Context, SummarizeWith
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.engine.policy import Policy
 from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, InvalidInput

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from foldline.catalog.models import HOUR_SECONDS, lookup
 from foldline.catalog.prices import CacheRule, request_price
-from foldline.engine.lookup import full_text
+from foldline.engine.excerpts import full_text
 from foldline.messages import Image, Message
 from foldline.replay import Mark, Replay
 from foldline.text.redaction import redact

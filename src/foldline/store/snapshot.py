@@ -19,9 +19,9 @@ from zlib import crc32
 
 from foldline.engine.settings import memory_limit
 from foldline.errors import InvalidInput
-from foldline.failures import redact
 from foldline.messages import Json, Message, Opaque, Text
 from foldline.store.files import write_atomic
+from foldline.text.redaction import redact
 from foldline.view.view import View
 
 __all__ = [

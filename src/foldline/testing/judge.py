@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from foldline.codecs.dialect import caps_of, dialect_named
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
 from foldline.testing.forms.base import Form, Prompt, missing
 from foldline.testing.values import Body, Refusal

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import Final
 
 from foldline.messages import Message, Opaque
 
@@ -18,7 +19,7 @@ MOST_NAMES = 16_384
 
 # Each kind starts only where a run of its characters starts, so that a run is scanned once. Otherwise a line of data
 # (base64, minified code) costs the square of its length.
-_NAME = re.compile(
+_NAME: Final = (
     r"(?<![\w.~@/-])(?:[\w.~@-]*+/)+[\w.@-]+"  # paths and URLs without their scheme
     r"|(?<!\w)[A-Za-z_]\w*+(?:\.\w++)+"  # dotted names, file.ext
     r"|(?<![A-Za-z0-9])[A-Za-z0-9]++(?:[_-][A-Za-z0-9]++)+"  # snake_case, kebab-case, ticket ids
@@ -28,7 +29,14 @@ _NAME = re.compile(
 )
 
 # A run of the characters of names. No name crosses the ends of a run, so runs can be cached one by one.
-_RUN = re.compile(r"[\w.~@/\u3040-\u30ff\u3400-\u9fff-]{2,}+")
+_RUN: Final = r"[\w.~@/\u3040-\u30ff\u3400-\u9fff-]{2,}+"
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # At first use: the wide classes take a millisecond each to compile, and most processes that import this never fold.
+    return re.compile(pattern)
+
 
 # Characters of a run up to which its names are cached. A longer run is data, or a path that occurs once.
 _LONG = 64
@@ -55,13 +63,15 @@ def names(text: str) -> frozenset[str]:
 
 
 def _of_text(text: str) -> frozenset[str]:
-    runs = set(_RUN.findall(text[:_MOST]))  # a set, because most words of a text occur many times
+    runs = set(_compiled(_RUN).findall(text[:_MOST]))  # a set, because most words of a text occur many times
     return frozenset[str]().union(*(_of_run(run) if len(run) <= _LONG else _found(run) for run in runs))
 
 
 def _found(run: str) -> frozenset[str]:
     return frozenset(
-        name for found in _NAME.findall(run) if len(name := found.strip(".-/")) >= 5 or (name and name[0] > "\u3000")
+        name
+        for found in _compiled(_NAME).findall(run)
+        if len(name := found.strip(".-/")) >= 5 or (name and name[0] > "\u3000")
     )
 
 

@@ -7,7 +7,7 @@ not by their position. The words are English and Chinese; a sentence in another 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -23,9 +23,7 @@ CERTAIN: Final = 5.0
 
 # Ends of sentences. A small letter after a full stop continues the same thought ("for now. don't …"). Each alternative
 # starts only where a run of its marks starts: otherwise a long row of dots would cost the square of its length.
-_END: Final = re.compile(
-    r"(?<![.!?])[.!?]++[\"'”’)\]]*+\s++(?=[\"'“‘(\[]?[A-Z\d])|(?<![。！？])[。！？]++[”’」]?|(?<!\n)\n++"
-)
+_END: Final = r"(?<![.!?])[.!?]++[\"'”’)\]]*+\s++(?=[\"'“‘(\[]?[A-Z\d])|(?<![。！？])[。！？]++[”’」]?|(?<!\n)\n++"
 
 # Signs of a durable instruction, each with its score. Weak signs are common in other sentences too.
 _WORDS: Final = {
@@ -79,11 +77,16 @@ _WORDS: Final = {
     ),
     "a label before it": (3.0, r"^\W*(?-i:[A-Z])[a-z]*(?: [a-z]+){0,2}: \S"),
 }
-_NAMED_SIGNS: Final = {name: (worth, re.compile(words, re.IGNORECASE)) for name, (worth, words) in _WORDS.items()}
-_SIGNS: Final = tuple(_NAMED_SIGNS.values())
-_CHANGED, _ORDERED = (_NAMED_SIGNS[name][1] for name in ("what has changed", "what must be, and must not"))
+_CHANGED, _ORDERED = "what has changed", "what must be, and must not"
 _NUMBER: Final = re.compile(r"[$€£]?\d[\d.,:%]*")
 _VALUE: Final = re.compile(r"(?<![\w.-])[$€£]?\d[\d.,:%-]*+(?![\w-])")
+
+
+@cache
+def _signs() -> dict[str, tuple[float, re.Pattern[str]]]:
+    # Compiled at the first digest: sixteen alternations with a case to ignore are the dearest patterns of the package.
+    return {name: (worth, re.compile(words, re.IGNORECASE)) for name, (worth, words) in _WORDS.items()}
+
 
 # A longer stretch without a sentence end is data or prose, not an instruction.
 _MOST_CHARS: Final = 400
@@ -120,7 +123,7 @@ def _parted(text: str) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
 
 def _split(text: str) -> tuple[tuple[str, ...], int, int]:
     """Return the pieces of a text, the end of the first one and the start of the last one. O(size)."""
-    ends = [0, *(end.end() for end in _END.finditer(text)), len(text)]
+    ends = [0, *(end.end() for end in re.finditer(_END, text)), len(text)]
     found = tuple(text[start:stop].strip() for start, stop in pairwise(ends))
     return found, ends[1], ends[-2]
 
@@ -137,7 +140,7 @@ def durability(sentence: str) -> float:
 
 @lru_cache(maxsize=8_192)  # as above; short sentences only, so that a proxy does not keep the texts of its clients
 def _standing(sentence: str) -> float:
-    score = sum(worth for worth, sign in _SIGNS if sign.search(sentence))
+    score = sum(worth for worth, sign in _signs().values() if sign.search(sentence))
     named = bool(names(sentence)) or bool(_NUMBER.search(sentence))
     return score + (1.0 if named else 0.0)
 
@@ -147,7 +150,8 @@ def replaces(sentence: str) -> bool:
     # An order does so only if it says that something changed: "never touch 1003" leaves "never touch 1002" valid.
     if len(sentence) > _MOST_CHARS:
         return False
-    return bool(_CHANGED.search(sentence)) or not _ORDERED.search(sentence)
+    signs = _signs()
+    return bool(signs[_CHANGED][1].search(sentence)) or not signs[_ORDERED][1].search(sentence)
 
 
 def gist(sentence: str) -> str:

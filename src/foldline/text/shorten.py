@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from foldline.text.identifiers import ALARM, names
-from foldline.text.pieces import FULLY_SCORED_CHARS, pieces
+from foldline.text.sampling import FULLY_SCORED_CHARS, pieces
 from foldline.tokens import Counter
 
 __all__ = [

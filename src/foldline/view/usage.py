@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from foldline.errors import InvalidInput
-from foldline.failures import silent_truncation
+from foldline.failures.failure import silent_truncation
 from foldline.view.calibration import Meter
 from foldline.view.transcript import Usage
 

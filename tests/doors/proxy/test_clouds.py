@@ -16,7 +16,7 @@ from tests.doors.proxy.running import HEADERS, Fixed, proxied
 from foldline.codecs import dialect_named
 from foldline.doors.proxy.request_head import as_event_stream, dialect_of, is_streamed_at
 from foldline.doors.proxy.response_watch import ResponseWatch
-from foldline.failures import classify
+from foldline.failures.classification import classify
 from foldline.testing import FakeProvider, session
 
 GEMINI = "/v1beta/models/gemini-test:generateContent"

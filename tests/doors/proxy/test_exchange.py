@@ -30,7 +30,7 @@ from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.doors.proxy.served_request import ServedRequest
-from foldline.failures import Failure
+from foldline.failures.failure import Failure
 from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Usage
 

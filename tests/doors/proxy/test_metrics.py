@@ -10,7 +10,7 @@ from tests.doors.proxy.telling import day, fold, told
 
 from foldline.doors.proxy.page import LabelValues, ProxyMetrics
 from foldline.doors.proxy.served_request import ServedRequest
-from foldline.failures import Kind
+from foldline.failures.failure import Kind
 
 
 def figures(metrics: ProxyMetrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

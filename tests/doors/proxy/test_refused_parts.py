@@ -12,7 +12,7 @@ from tests.doors.proxy.running import HEADERS, PATHS, proxied, request_of
 from tests.engine.test_refused_parts import PDF, document, from_user, said
 from tests.property.sessions import BUILDERS
 
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.testing import FakeProvider, FakeReply
 from foldline.testing.values import Body
 

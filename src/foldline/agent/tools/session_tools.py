@@ -9,7 +9,7 @@ from typing import Final
 from foldline.agent.events import TurnEnded
 from foldline.agent.tools.base import CallScope, CompactionRequest, History, OutputStore, ToolOutcome
 from foldline.agent.workers import run_in_thread
-from foldline.engine.lookup import excerpt, search_text
+from foldline.engine.excerpts import excerpt, search_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.safe_regex import Work

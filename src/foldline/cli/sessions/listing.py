@@ -207,7 +207,7 @@ def search(*, pattern: str, session: str | None, limit: int, as_json: bool, sour
 
 def _hits(pattern: str, store: Store, session: str | None) -> Iterator[tuple[str, int, int, str]]:
     from foldline.codecs import codec
-    from foldline.engine.lookup import grep
+    from foldline.engine.excerpts import grep
 
     if session is not None:
         roots = [select_session(store, session)]

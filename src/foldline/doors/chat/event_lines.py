@@ -14,9 +14,9 @@ from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, To
 from foldline.display import size_text, token_line
 from foldline.engine.events import FoldFinished, FoldStarted, call_line, log_line
 from foldline.engine.window_usage import WindowUsage
-from foldline.failures import redact
 from foldline.messages import Json
 from foldline.text.formatting import plain_line
+from foldline.text.redaction import redact
 from foldline.view.transcript import Fold
 
 __all__ = [

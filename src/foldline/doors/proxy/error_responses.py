@@ -26,7 +26,8 @@ from uuid import uuid4
 from foldline.codecs import dialect_named
 from foldline.conversations.request_body import RequestBody
 from foldline.errors import DoesNotFit
-from foldline.failures import Failure, classify
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure
 from foldline.messages import Json
 
 __all__ = ["ErrorResponse", "does_not_fit", "error_response", "overflow", "still_too_long", "too_large"]

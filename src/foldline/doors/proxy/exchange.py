@@ -30,7 +30,9 @@ from foldline.doors.proxy.summaries import RequestSummariser, SummaryClient
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
 from foldline.doors.proxy.windows import ModelWindow, ModelWindows
 from foldline.errors import DoesNotFit, InvalidInput
-from foldline.failures import Failure, classify, redact
+from foldline.failures.classification import classify
+from foldline.failures.failure import Failure
+from foldline.text.redaction import redact
 
 __all__ = ["ProxyExchange", "ProxyServices"]
 

@@ -18,7 +18,7 @@ from foldline.doors.http.guard import SAFE_HEADERS
 from foldline.doors.http.responses import Asset, asset_response, assets, json_response
 from foldline.doors.proxy.served_request import Outcome, ServedRequest, is_answered
 from foldline.doors.proxy.status import ProxyStatus
-from foldline.failures import Kind
+from foldline.failures.failure import Kind
 
 __all__ = ["FREE_PATHS", "LabelValues", "ProxyMetrics", "routes"]
 

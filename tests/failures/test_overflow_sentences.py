@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
-from foldline.failures import Kind, classify
-from foldline.failures.sentences import overflow_in
+from foldline.failures.classification import classify
+from foldline.failures.failure import Kind
+from foldline.failures.overflow_sentences import overflow_in
 
 PROMPT: Kind = "prompt_overflow"
 OUTPUT: Kind = "output_overflow"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.text.pieces import FULLY_SCORED_CHARS, pieces
+from foldline.text.sampling import FULLY_SCORED_CHARS, pieces
 
 SHORT = [f"ok {number}" for number in range(250_000)]
 LONG = [f"2026-01-01 12:00:00 INFO svc.module: request {number} took {number % 1_000} ms" for number in range(30_000)]

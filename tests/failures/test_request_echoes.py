@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.depth import costly
 
-from foldline.failures import believable, classify
-from foldline.failures.echoes import strip_echoes, strip_values, without_shown_value
+from foldline.failures.classification import classify
+from foldline.failures.failure import believable
+from foldline.failures.request_echoes import strip_echoes, strip_values, without_shown_value
 
 LIE = "This model's maximum context length is 3000 tokens. However, your messages resulted in 14000 tokens"
 LIES = [

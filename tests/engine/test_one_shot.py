@@ -12,7 +12,7 @@ from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire
 
 from foldline.catalog.models import lookup
 from foldline.engine.context import Context
-from foldline.engine.fit import Fit, check, count, fit
+from foldline.engine.one_shot import Fit, check, count, fit
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.testing import ScriptedModel, session
 
