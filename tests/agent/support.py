@@ -16,6 +16,7 @@ from foldline.agent.session import AgentSession
 from foldline.agent.session_context import RunSettings
 from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
+from foldline.codecs.dialect import ROWS
 from foldline.display import Room
 from foldline.engine.presets import policy
 from foldline.messages import Json
@@ -26,7 +27,7 @@ from foldline.store.folders import FileStore
 from foldline.store.session import FileSession
 from foldline.testing import FakeProvider
 
-DIALECTS = ("openai-chat", "openai-responses", "anthropic")
+DIALECTS = tuple(ROWS)
 
 
 @dataclass(frozen=True, slots=True)

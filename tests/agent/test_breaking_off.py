@@ -31,7 +31,7 @@ from foldline.view.transcript import Entry
 if sys.platform != "win32":
     import resource
 
-every_dialect = pytest.mark.parametrize("dialect", [*DIALECTS, "gemini"])
+every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="limits of a file's size are those of POSIX")
 
 

@@ -11,16 +11,18 @@ from typing import Any
 import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
 
+from foldline.codecs.dialect import ROWS
 from foldline.providers.bodies import encode_body
 from foldline.providers.summariser import summariser
 from foldline.testing import FakeProvider, FakeReply
-from foldline.testing.values import Body
+from foldline.testing.script import Body
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 CHECKPOINT = "Goal: look at all parts. Done: parts 0 to 20 were looked at; all are in order. Open: the rest."
 MOST = 20
-LIST = {"openai-chat": "messages", "openai-responses": "input", "anthropic": "messages"}
+LIST = {dialect: row.body.messages for dialect, row in ROWS.items()}
+CHANGING = {name for row in ROWS.values() for name in (row.body.messages, row.body.caps_in, *row.body.caps)}
 
 
 def look(arguments: Mapping[str, Any]) -> str:
@@ -29,7 +31,7 @@ def look(arguments: Mapping[str, Any]) -> str:
 
 def said(body: Body) -> list[Any]:
     """The messages of a request."""
-    return list(body.get("messages") or body["input"])
+    return next(list(body[name]) for name in LIST.values() if name in body)
 
 
 def is_question(body: Body) -> bool:
@@ -39,7 +41,7 @@ def is_question(body: Body) -> bool:
 
 def is_prompt(body: Body) -> bool:
     """Whether it is a prompt of its own that repeats what is to be summed up."""
-    return "You write the checkpoint" in json.dumps([body.get("system"), body.get("instructions"), body["model"]]) or (
+    return "You write the checkpoint" in json.dumps([body.get(row.body.system) for row in ROWS.values()]) or (
         "You write the checkpoint" in json.dumps(said(body)[0])
     )
 
@@ -101,7 +103,7 @@ def test_the_question_begins_byte_for_byte_with_the_request_before_it(dialect: s
     for number in model.questions:
         before, asked = model.bodies[number - 1], model.bodies[number]
         assert prefix(asked, dialect).startswith(prefix(before, dialect))
-        same = {name: value for name, value in asked.items() if name != LIST[dialect] and not name.startswith("max_")}
+        same = {name: value for name, value in asked.items() if name not in CHANGING}
         assert same == {name: before.get(name) for name in same}
         assert len(asked[LIST[dialect]]) == len(before[LIST[dialect]]) + 1
 

@@ -10,7 +10,7 @@ from tests.agent.support import Answers, agent_over
 
 from foldline.agent.tools.base import ToolOutcome
 from foldline.testing import FakeProvider, FakeReply
-from foldline.testing.values import Body
+from foldline.testing.script import Body
 
 
 def test_a_long_tool_loop_stays_within_the_window(tmp_path: Path) -> None:

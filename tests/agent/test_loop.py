@@ -23,7 +23,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import Message, ToolCall
 from foldline.providers.base import Piece, Provider, Reply, TextDelta
 from foldline.testing import FakeProvider, FakeReply
-from foldline.testing.values import Body
+from foldline.testing.script import Body
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 

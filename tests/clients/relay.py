@@ -11,7 +11,7 @@ from typing import Any, Final
 import httpx
 
 from foldline.testing.asgi import Receive, Scope, Send, read_body
-from foldline.testing.counting import count_body
+from foldline.testing.token_counts import count_body
 
 __all__ = ["Passed", "Relay"]
 

@@ -16,7 +16,7 @@ from foldline.engine.presets import checkpoint
 from foldline.engine.settings import CheckpointSettings
 from foldline.failures.classification import classify
 from foldline.failures.failure import Failure
-from foldline.testing.scripts import session
+from foldline.testing.scripted_model import session
 from foldline.view.budget import TokenLimits
 from foldline.view.transcript import Usage
 

@@ -30,6 +30,8 @@ def document(dialect: str, name: str = "report.pdf") -> Wire:
     if dialect == "anthropic":
         source = {"type": "base64", "media_type": "application/pdf", "data": PDF}
         return {"type": "document", "title": name, "source": source}
+    if dialect == "gemini":
+        return {"inlineData": {"mimeType": "application/pdf", "data": PDF, "displayName": name}}
     inner = {"filename": name, "file_data": f"data:application/pdf;base64,{PDF}"}
     return {"type": "file", "file": inner} if dialect == "openai-chat" else {"type": "input_file", **inner}
 
@@ -48,6 +50,8 @@ def text(dialect: str, words: str) -> Wire:
 
 
 def from_user(dialect: str, words: str, *parts: Wire) -> Wire:
+    if dialect == "gemini":
+        return {"role": "user", "parts": [{"text": words}, *parts]}
     return {"role": "user", "content": [text(dialect, words), *parts]}
 
 
@@ -70,6 +74,8 @@ def from_tool(dialect: str, call: str, *parts: Wire) -> list[Wire]:
 
 
 def said(dialect: str, words: str) -> Wire:
+    if dialect == "gemini":
+        return {"role": "model", "parts": [{"text": words}]}
     return {"role": "assistant", "content": [{"type": "output_text" if "resp" in dialect else "text", "text": words}]}
 
 

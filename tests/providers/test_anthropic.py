@@ -9,8 +9,7 @@ import pytest
 from tests.providers.serving import endpoint, request
 
 from foldline.providers.anthropic import AnthropicDialect
-from foldline.providers.assembly import AssembledReply
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import AssembledReply, CallStarted, Piece, ReasoningDelta, TextDelta
 from foldline.providers.bodies import Event, StreamedError
 
 START = {"type": "message_start", "message": {"role": "assistant", "usage": {"input_tokens": 9, "output_tokens": 1}}}

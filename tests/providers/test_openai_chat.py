@@ -10,8 +10,7 @@ import pytest
 from tests.providers.serving import endpoint, request
 
 from foldline.codecs.openai_chat.codec import OpenAIChat
-from foldline.providers.assembly import AssembledReply
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import AssembledReply, CallStarted, Piece, ReasoningDelta, TextDelta
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.openai_chat import ChatAssembler, ChatDialect
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from tests.providers.serving import endpoint, request
 
-from foldline.providers.assembly import AssembledReply
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import AssembledReply, CallStarted, Piece, ReasoningDelta, TextDelta
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.openai_responses import ResponsesDialect, reasons
 

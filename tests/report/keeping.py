@@ -12,7 +12,7 @@ from foldline.recorded.sessions import Session
 from foldline.replay import MeasuredSession
 from foldline.store.call_log import CallLog
 from foldline.store.folders import FileStore
-from foldline.testing.prompt_cache import PromptCache
+from foldline.testing.token_counts import PromptCache
 from foldline.view.transcript import Usage
 
 __all__ = ["EXAMPLES", "Clock", "Reports", "example", "keep"]

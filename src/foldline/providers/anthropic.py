@@ -14,13 +14,23 @@ from foldline.codecs.anthropic.codec import is_blank
 from foldline.codecs.encoding import object_of
 from foldline.engine.context import Request
 from foldline.messages import Json, snapshot
-from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import (
+    AssembledReply,
+    CallStarted,
+    HttpDialect,
+    Piece,
+    ReasoningDelta,
+    TextDelta,
+    finish_reason_of,
+    new_call_id,
+    object_in,
+    reported,
+)
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.cache_points import anthropic_points
 from foldline.providers.endpoint import Endpoint
 
-__all__ = ["AnthropicDialect"]
+__all__ = ["DIALECT", "AnthropicDialect"]
 
 
 class AnthropicDialect:
@@ -60,6 +70,10 @@ class AnthropicDialect:
     def assembler(self) -> _MessagesAssembler:
         """Return a new assembler."""
         return _MessagesAssembler()
+
+
+DIALECT: Final[HttpDialect] = AnthropicDialect()
+"""The dialect of this module, which `foldline.providers.http` finds by its name."""
 
 
 def _cap(endpoint: Endpoint, request: Request, cap_tokens: int) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from foldline.codecs import codec, dialect_named
+from foldline.codecs.dialect import ROWS
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
@@ -19,8 +20,12 @@ TIMEOUT_SECONDS: Final = 300.0
 """The longest silence of a server. On a slow machine a model reads 50 tokens a second, so the first byte after a prompt
 of 8,192 tokens comes after 164 s."""
 
-_RESERVED: Final = frozenset({"model", "messages", "input", "system", "instructions", "tools", "stream", "contents"})
-_FULL_PATHS: Final = ("/chat/completions", "/responses", "/v1/messages", "/messages")
+# Fields that the session sets, in any dialect: `extra` is written before the dialect is tried out.
+_RESERVED: Final = frozenset(
+    {"model", "tools", "stream"}
+    | {row.body.messages for row in ROWS.values()}
+    | {row.body.system for row in ROWS.values() if row.body.system}
+)
 _HOST: Final = re.compile(r"[^\s/\\<>^`{|}%\"]+")
 _SECRET_HEADERS: Final = re.compile(r"(?i)auth|key|token|cookie|secret")
 _LOCAL_NAMES: Final = re.compile(r"(?:localhost|host\.docker\.internal|.+\.local(?:host)?|.+\.internal|[^.:]+)$")
@@ -201,8 +206,8 @@ def _base_url(given: str, dialect: str) -> str:
     if parts.query or parts.fragment:
         raise InvalidInput("must not have a query or fragment", place="base_url")
     path, host = parts.path.rstrip("/"), parts.hostname or ""
-    for full in _FULL_PATHS:
-        path = path.removesuffix(full)
+    for known in ROWS.values():  # people copy the whole address out of a document, of another dialect too
+        path = known.paths[0].ending.sub("", path)
     row = dialect_named(dialect)
     if not path and row.version_in_base and _is_local(host):
         path = f"/{row.version}"  # the only path of Ollama, vLLM and LM Studio

@@ -14,12 +14,21 @@ from foldline.codecs import dialect_named
 from foldline.codecs.gemini.parts import field_in, is_signed, key_of
 from foldline.engine.context import Request
 from foldline.messages import Json
-from foldline.providers.assembly import AssembledReply, finish_reason_of, object_in, reported
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import (
+    AssembledReply,
+    CallStarted,
+    HttpDialect,
+    Piece,
+    ReasoningDelta,
+    TextDelta,
+    finish_reason_of,
+    object_in,
+    reported,
+)
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.endpoint import Endpoint
 
-__all__ = ["GeminiDialect"]
+__all__ = ["DIALECT", "GeminiDialect"]
 
 _CONFIG: Final = "generationConfig"
 _CAP: Final = "maxOutputTokens"
@@ -52,6 +61,10 @@ class GeminiDialect:
     def assembler(self) -> _ContentAssembler:
         """Return a new assembler."""
         return _ContentAssembler()
+
+
+DIALECT: Final[HttpDialect] = GeminiDialect()
+"""The dialect of this module, which `foldline.providers.http` finds by its name."""
 
 
 def _tools(request: Request) -> Json:

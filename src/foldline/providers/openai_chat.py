@@ -14,13 +14,23 @@ from foldline.codecs.encoding import json_text
 from foldline.codecs.openai_chat.codec import says_nothing
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
-from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import (
+    AssembledReply,
+    CallStarted,
+    HttpDialect,
+    Piece,
+    ReasoningDelta,
+    TextDelta,
+    finish_reason_of,
+    new_call_id,
+    object_in,
+    reported,
+)
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.cache_points import chat_points, wants_chat_points
 from foldline.providers.endpoint import Endpoint
 
-__all__ = ["ChatAssembler", "ChatDialect", "is_openai", "output_field"]
+__all__ = ["DIALECT", "ChatAssembler", "ChatDialect", "is_openai", "output_field"]
 
 _OUTPUT_FIELDS: Final = ("max_completion_tokens", "max_tokens")
 _UNKNOWN_FIELD: Final = re.compile(
@@ -89,6 +99,10 @@ class ChatDialect:
     def assembler(self) -> ChatAssembler:
         """Return a new assembler."""
         return ChatAssembler()
+
+
+DIALECT: Final[HttpDialect] = ChatDialect()
+"""The dialect of this module, which `foldline.providers.http` finds by its name."""
 
 
 def _system_message(request: Request) -> list[Wire]:

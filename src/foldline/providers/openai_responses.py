@@ -15,13 +15,23 @@ from foldline.codecs.encoding import call_id_of
 from foldline.codecs.openai_responses.codec import CALL_FIELDS
 from foldline.engine.context import Request
 from foldline.messages import Json, Wire
-from foldline.providers.assembly import AssembledReply, finish_reason_of, new_call_id, object_in, reported
-from foldline.providers.base import CallStarted, Piece, ReasoningDelta, TextDelta
+from foldline.providers.base import (
+    AssembledReply,
+    CallStarted,
+    HttpDialect,
+    Piece,
+    ReasoningDelta,
+    TextDelta,
+    finish_reason_of,
+    new_call_id,
+    object_in,
+    reported,
+)
 from foldline.providers.bodies import Event, StreamedError
 from foldline.providers.endpoint import Endpoint
 from foldline.providers.openai_chat import is_openai
 
-__all__ = ["ResponsesDialect", "reasons"]
+__all__ = ["DIALECT", "ResponsesDialect", "reasons"]
 
 _REASONING: Final = re.compile(r"(?:^|[/:])(?:o[1-9]|gpt-(?:[5-9]|oss)|codex)(?!.*-chat\b)")
 _TEXT_DELTAS: Final = frozenset({"response.output_text.delta", "response.refusal.delta"})
@@ -69,6 +79,10 @@ class ResponsesDialect:
     def assembler(self) -> _ResponsesAssembler:
         """Return a new assembler."""
         return _ResponsesAssembler()
+
+
+DIALECT: Final[HttpDialect] = ResponsesDialect()
+"""The dialect of this module, which `foldline.providers.http` finds by its name."""
 
 
 class _ResponsesAssembler:

@@ -95,8 +95,11 @@ def _request(dialect: str, messages: list[dict[str, str]], max_output_tokens: in
     reader = codec(dialect)
     texts = [message["content"] for message in messages if message["role"] == "system"]
     system: System = _BETWEEN.join(texts) if texts else None
-    wires: list[Wire] = [dict(message) for message in messages if message["role"] != "system"]
-    tokens = system_tokens(system, counter) + sum(message_tokens(reader.read(wire), counter) for wire in wires)
+    others = (message for message in messages if message["role"] != "system")
+    # Written by the codec: Gemini refuses a message whose text is not in parts.
+    notes = [reader.note(message["content"], role=message["role"]) for message in others]
+    wires: list[Wire] = [reader.write(note) for note in notes]
+    tokens = system_tokens(system, counter) + sum(message_tokens(note, counter) for note in notes)
     return Request(
         messages=wires,
         system=system,

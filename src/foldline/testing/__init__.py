@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from foldline.testing.counting import count_body
 from foldline.testing.provider import FakeProvider
-from foldline.testing.scripts import Call, ScriptedModel, asks_for_summary, session
-from foldline.testing.values import Fails, FakeReply, FakeRequest, Gate, Refused, Script
+from foldline.testing.script import Fails, FakeReply, FakeRequest, Gate, Refused, Script
+from foldline.testing.scripted_model import Call, ScriptedModel, asks_for_summary, session
+from foldline.testing.token_counts import count_body
 
 __all__ = [
     "Call",

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMappi
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from foldline.testing.counting import dumped
+from foldline.testing.token_counts import dumped
 
 __all__ = [
     "Exchange",

@@ -1,4 +1,4 @@
-"""Whether the fake takes a request: the checks of a provider, in its order."""
+"""Whether the fake accepts a request: the checks of a provider, in its order."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from typing import Any
 from foldline.codecs.dialect import caps_of, dialect_named
 from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
-from foldline.testing.forms.base import Form, Prompt, missing
-from foldline.testing.values import Body, Refusal
-from foldline.testing.wording import (
-    broken_rule,
-    no_such_model,
-    output_above_cap,
-    output_does_not_fit,
-    prompt_too_long,
-    wrong_key,
-)
+from foldline.testing.forms.base import Form, Prompt, refuse_rule
+from foldline.testing.script import Body, Refusal
 
-__all__ = ["Taken", "Terms", "judge", "key_fault", "parsed"]
+__all__ = ["AcceptedRequest", "Requirements", "judge", "key_fault", "parsed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What the fake insists on; None where it does not care."""
+class Requirements:
+    """What the fake requires of a request; None for no requirement."""
 
     window_tokens: int
     count: Callable[[Body], int]
@@ -38,86 +30,77 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """A request that is good, and its size."""
+class AcceptedRequest:
+    """A valid request, and its size."""
 
     prompt: Prompt
     tokens: int
 
 
-def key_fault(form: Form, headers: Mapping[str, str], terms: Terms) -> Refusal | None:
-    """Refuses a key that is missing or wrong, and an Anthropic request that names no version of the API."""
+def key_fault(form: Form, headers: Mapping[str, str], required: Requirements) -> Refusal | None:
+    """Refuse a request with a missing or wrong key, or without a header that the dialect requires."""
+    row = dialect_named(form.dialect)
     bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
-    name = dialect_named(form.dialect).key_header[0]
+    name = row.key_header[0]
     given = bearer if name == "authorization" else headers.get(name, bearer)
-    if terms.api_key is not None and given != terms.api_key:
-        return wrong_key(form.dialect, given=bool(given))
-    if form.dialect == "anthropic" and "anthropic-version" not in headers:
-        return Refusal(400, "header", "anthropic-version: header is required")
-    return None
+    if required.api_key is not None and given != required.api_key:
+        return form.refuse_key(given=bool(given))
+    missing = next((name for name in row.headers if name not in headers), None)
+    return Refusal(400, "header", f"{missing}: header is required") if missing is not None else None
 
 
 def parsed(form: Form, data: bytes) -> Body | Refusal:
-    """The JSON object of a request, or why there is none."""
+    """Return the JSON object of a request, or why there is none."""
     try:
         body = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        return _no_json(form, str(error))
+        return form.refuse_json(str(error))
     if not isinstance(body, dict):
-        return _no_json(form, f"expected an object, not {type(body).__name__}")
+        return form.refuse_json(f"expected an object, not {type(body).__name__}")
     return body
 
 
-def judge(form: Form, body: Body, terms: Terms, *, path: str, counting: bool = False) -> Taken | Refusal:
-    """Take the request, or refuse it as the provider would; with `counting` its size is only asked. O(size)."""
+def judge(
+    form: Form, body: Body, required: Requirements, *, path: str, counting: bool = False
+) -> AcceptedRequest | Refusal:
+    """Accept a request, or refuse it as the provider would; `counting` asks only for its size. O(size)."""
     prompt = form.read(body, path)
     if isinstance(prompt, Refusal):
         return prompt
-    if form.dialect == "anthropic" and prompt.max_output_tokens is None and not counting:
-        return missing("max_tokens", anthropic=True)
-    if terms.models is not None and prompt.model not in terms.models:
-        return no_such_model(form.dialect, prompt.model)
-    fault = _fault(form, prompt, terms)
+    if required.models is not None and prompt.model not in required.models:
+        return form.refuse_model(prompt.model)
+    fault = _fault(form, prompt, required)
     if fault is not None:
         return fault
-    tokens = terms.count(body)
-    if counting:
-        return Taken(prompt, tokens)
-    output, cap = prompt.max_output_tokens or 0, terms.max_output_tokens
+    tokens = required.count(body)
+    if counting:  # a count of a request over the window is an answer, not an error
+        return AcceptedRequest(prompt, tokens)
+    output, cap = prompt.max_output_tokens or 0, required.max_output_tokens
     if cap is not None and output > cap:
-        return output_above_cap(form.dialect, output, cap, prompt.model)
-    if tokens > terms.window_tokens:
-        return prompt_too_long(form.dialect, tokens, terms.window_tokens)
-    if tokens + output > terms.window_tokens:
-        refusal = output_does_not_fit(form.dialect, tokens, output, terms.window_tokens)
+        return form.refuse_output(output, cap, prompt.model)
+    if tokens > required.window_tokens:
+        return form.refuse_prompt(tokens, required.window_tokens)
+    if tokens + output > required.window_tokens:
+        refusal = form.refuse_sum(tokens, output, required.window_tokens)
         if refusal is not None:
             return refusal
-    return Taken(prompt, tokens)
+    return AcceptedRequest(prompt, tokens)
 
 
-def _fault(form: Form, prompt: Prompt, terms: Terms) -> Refusal | None:
-    """The first rule of the dialect that the history breaks."""
+def _fault(form: Form, prompt: Prompt, required: Requirements) -> Refusal | None:
+    """Return the first rule of the dialect that the messages break."""
     try:
         found = check(
             prompt.messages,
             dialect=form.dialect,
             system=prompt.system,
             tools=prompt.tools,
-            caps=caps_of(form.dialect, terms.window_tokens).learned(max_images=terms.max_images),
-            alternating=terms.alternates,
+            caps=caps_of(form.dialect, required.window_tokens).learned(max_images=required.max_images),
+            alternating=required.alternates,
         )
     except InvalidInput as error:
-        code = None if form.dialect == "anthropic" else "invalid_type"
-        return Refusal(400, "field", f"{error.place}: {error.reason}", code, error.place)
-    if found:
-        return broken_rule(form.dialect, found[0])
-    return None
-
-
-def _no_json(form: Form, why: str) -> Refusal:
-    if form.dialect == "anthropic":
-        return Refusal(400, "json", f"The request body is not valid JSON: {why}")
-    return Refusal(400, "json", f"We could not parse the JSON body of your request: {why}")
+        return form.refuse_field(error.place, error.reason)
+    return refuse_rule(form, found[0]) if found else None
 
 
 def _no_constant(name: str) -> Any:

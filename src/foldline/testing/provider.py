@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
-from foldline.codecs.dialect import dialect_named
+from foldline.codecs.dialect import DIALECTS, ROWS, dialect_named
 from foldline.testing.asgi import (
     Exchange,
     Held,
@@ -20,34 +20,19 @@ from foldline.testing.asgi import (
     send_body,
     send_events,
 )
-from foldline.testing.counting import count_body
-from foldline.testing.forms.anthropic import AnthropicForm
-from foldline.testing.forms.base import Counts, Form, Made, output_counts
-from foldline.testing.forms.chat import ChatForm
-from foldline.testing.forms.gemini import GeminiForm
-from foldline.testing.forms.responses import ResponsesForm
-from foldline.testing.judge import Taken, Terms, judge, key_fault, parsed
-from foldline.testing.prompt_cache import Cached, PromptCache
-from foldline.testing.steps import Steps
-from foldline.testing.telling import model_card, model_list, props
-from foldline.testing.values import Body, FakeReply, FakeRequest, Gate, Refusal, Refused, Scripts
-from foldline.testing.wording import no_such_model, prompt_too_long, scripted, too_many_bytes
+from foldline.testing.forms.base import EPOCH, Counts, FakeTurn, Form, form_of, output_counts, refuse_status
+from foldline.testing.judge import AcceptedRequest, Requirements, judge, key_fault, parsed
+from foldline.testing.script import Body, FakeReply, FakeRequest, Gate, Refusal, Refused, Scripts, Steps
+from foldline.testing.token_counts import Cached, PromptCache, count_body
 
 __all__ = ["FakeProvider"]
 
-_CHAT: Final = ChatForm()
-_ANTHROPIC: Final = AnthropicForm()
-_REPLIES: Final[dict[str, Form]] = {
-    "/v1/chat/completions": _CHAT,
-    "/v1/responses": ResponsesForm(),
-    "/v1/messages": _ANTHROPIC,
-}
-_GEMINI: Final = GeminiForm()
-_COUNTS: Final = ("/v1/messages/count_tokens", ":countTokens")
-_GEMINI_METHODS: Final = (":generateContent", ":streamGenerateContent", ":countTokens")
+_FORMS: Final[Mapping[str, Form]] = {dialect: form_of(dialect) for dialect in DIALECTS}
+_CHAT, _ANTHROPIC = _FORMS["openai-chat"], _FORMS["anthropic"]  # their makers' lists of models are served too
 _MODELS: Final = "/v1/models"
 _PROPS: Final = "/props"
-_NAMELESS: Final = "fake-model"  # what is served where no `models` are given and every name is taken
+_NAMELESS: Final = "fake-model"  # the model of a fake without `models`, which accepts every name
+_RELEASED: Final = "2026-01-01T00:00:00Z"
 _BAD_GATEWAY: Final = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 
@@ -93,7 +78,7 @@ class FakeProvider:
         repeat: bool = False,
         keep: int = 20,
     ) -> None:
-        self._terms = Terms(window_tokens, count, models, api_key, max_output_tokens, max_images, alternates)
+        self._required = Requirements(window_tokens, count, models, api_key, max_output_tokens, max_images, alternates)
         self._max_request_bytes = max_request_bytes
         self._usage, self._tells_window = usage, tells_window
         self._steps = Steps(script, repeat=repeat)
@@ -120,34 +105,32 @@ class FakeProvider:
         except ConnectionResetError:
             self.disconnected += 1
             return
-        if at.path in {_MODELS, _PROPS} or (at.path.startswith(f"{_MODELS}/") and _form_of(at.path) is None):
-            await self._tell(at)
+        route = _route(at.path)
+        if at.path in {_MODELS, _PROPS} or (at.path.startswith(f"{_MODELS}/") and route is None):
+            await self._describe(at)
+        elif route is None or at.method != "POST":
+            await self._no_route(at, 404 if route is None else 405)
         else:
-            await self._take(at, data)
+            await self._accept(at, *route, data)
 
-    # --- taking a request ---------------------------------------------------------------------------------------
+    # --- accepting a request ------------------------------------------------------------------------------------
 
-    async def _take(self, at: Exchange, data: bytes | None) -> None:
-        form = _form_of(at.path)
-        counting = at.path.endswith(_COUNTS)
-        if form is None or at.method != "POST":
-            await self._no_route(at, 404 if form is None else 405)
-            return
+    async def _accept(self, at: Exchange, form: Form, counting: bool, data: bytes | None) -> None:
         if data is None:
-            await self._refuse(at, form, too_many_bytes(form.dialect, self._max_request_bytes or 0))
+            await self._refuse(at, form, form.refuse_bytes(self._max_request_bytes or 0))
             return
-        body = key_fault(form, at.headers, self._terms) or parsed(form, data)
+        body = key_fault(form, at.headers, self._required) or parsed(form, data)
         if isinstance(body, Refusal):
             await self._refuse(at, form, body)
             return
-        taken = judge(form, body, self._terms, path=at.path, counting=counting)
-        if isinstance(taken, Refusal):
-            await self._refuse(at, form, taken)
+        accepted = judge(form, body, self._required, path=at.path, counting=counting)
+        if isinstance(accepted, Refusal):
+            await self._refuse(at, form, accepted)
         elif counting:
             self.counted += 1
-            await send_body(at, 200, {"totalTokens" if form is _GEMINI else "input_tokens": taken.tokens})
+            await send_body(at, 200, {form.count_field: accepted.tokens})
         else:
-            await self._reply(at, form, body, taken)
+            await self._reply(at, form, body, accepted)
 
     async def _refuse(self, at: Exchange, form: Form, refusal: Refusal) -> None:
         self.refusals[refusal.kind] += 1
@@ -164,32 +147,32 @@ class FakeProvider:
         form: Form = _ANTHROPIC if at.path.startswith("/v1/messages") else _CHAT
         await self._refuse(at, form, Refusal(status, kind, message, code))
 
-    async def _tell(self, at: Exchange) -> None:
-        """GET /v1/models, one of them, or /props."""
+    async def _describe(self, at: Exchange) -> None:
+        """Answer GET /v1/models, one of them, or /props."""
         anthropic = "anthropic-version" in at.headers
         form: Form = _ANTHROPIC if anthropic else _CHAT
-        window = self._terms.window_tokens if self._tells_window else None
-        names = (_NAMELESS,) if self._terms.models is None else tuple(self._terms.models)
+        window = self._required.window_tokens if self._tells_window else None
+        names = (_NAMELESS,) if self._required.models is None else tuple(self._required.models)
         if at.method != "GET" or (at.path == _PROPS and window is None):
             await self._no_route(at, 405 if at.method != "GET" else 404)
             return
         if at.path == _PROPS and window is not None:
-            await send_body(at, 200, props(window, names[0] if names else _NAMELESS))
+            await send_body(at, 200, _props(window, names[0] if names else _NAMELESS))
             return
-        refusal = key_fault(form, at.headers, self._terms)
+        refusal = key_fault(form, at.headers, self._required)
         name = at.path.removeprefix(_MODELS).removeprefix("/")
-        if refusal is None and name and self._terms.models is not None and name not in names:
-            refusal = no_such_model(form.dialect, name)
+        if refusal is None and name and self._required.models is not None and name not in names:
+            refusal = form.refuse_model(name)
         if refusal is not None:
             await self._refuse(at, form, refusal)
         elif name:
-            await send_body(at, 200, model_card(name, window, anthropic=anthropic))
+            await send_body(at, 200, _model_card(name, window, anthropic=anthropic))
         else:
-            await send_body(at, 200, model_list(names, window, anthropic=anthropic))
+            await send_body(at, 200, _model_list(names, window, anthropic=anthropic))
 
     # --- answering it -------------------------------------------------------------------------------------------
 
-    async def _reply(self, at: Exchange, form: Form, body: Body, taken: Taken) -> None:
+    async def _reply(self, at: Exchange, form: Form, body: Body, accepted: AcceptedRequest) -> None:
         reply = self._steps.reply(body)
         if reply is None:
             message = (
@@ -198,18 +181,18 @@ class FakeProvider:
             await self._refuse(at, form, Refusal(400, "script-exhausted", message))
             return
         if reply.status is not None:
-            self._record(at, form, body, taken.tokens, Cached())
+            self._record(at, form, body, accepted.tokens, Cached())
             await self._scripted_refusal(at, form, reply, reply.status)
             return
         by = self._cache.by_breakpoint if dialect_named(form.dialect).cache_markers else self._cache.by_prefix
-        cached = by(body, taken.tokens)
-        self._record(at, form, body, taken.tokens, cached)
-        made = self._made(at, reply, body, taken, cached)
+        cached = by(body, accepted.tokens)
+        self._record(at, form, body, accepted.tokens, cached)
+        turn = self._turn(at, reply, body, accepted, cached)
         if reply.fails is not None:
             self.faults[reply.fails] += 1
         if reply.fails == "no_answer":
             raise ConnectionResetError("the script ends the connection without an answer")
-        stayed = await (self._streamed if taken.prompt.streamed else self._whole)(at, form, made)
+        stayed = await (self._streamed if accepted.prompt.streamed else self._whole)(at, form, turn)
         if not stayed:
             self.disconnected += 1
             return
@@ -234,24 +217,24 @@ class FakeProvider:
             )
         )
 
-    def _made(self, at: Exchange, reply: FakeReply, body: Body, taken: Taken, cached: Cached) -> Made:
+    def _turn(self, at: Exchange, reply: FakeReply, body: Body, accepted: AcceptedRequest, cached: Cached) -> FakeTurn:
         output, reasoning = output_counts(reply)
         output = output if reply.output_tokens is None else reply.output_tokens
         self.output_tokens += output
-        counts = Counts(taken.tokens, cached.read_tokens, cached.written_tokens, output, reasoning)
+        counts = Counts(accepted.tokens, cached.read_tokens, cached.written_tokens, output, reasoning)
         if reply.input_tokens is not None:  # a server that cut the prompt says nothing of a cache
             counts = Counts(reply.input_tokens, 0, 0, output, reasoning)
-        return Made(
+        return FakeTurn(
             reply=reply,
             body=body,
-            model=taken.prompt.model,
+            model=accepted.prompt.model,
             number=at.number,
             counts=counts if self._usage else None,
         )
 
     async def _scripted_refusal(self, at: Exchange, form: Form, reply: FakeReply, status: int) -> None:
         self.faults[str(status)] += 1
-        refusal = scripted(form.dialect, reply, status)
+        refusal = refuse_status(form, reply, status)
         seconds = reply.retry_after_seconds
         headers = {} if seconds is None else {"retry-after": f"{seconds:g}"}
         if status == 502 and reply.message is None:  # a gateway in front answers for itself
@@ -262,12 +245,12 @@ class FakeProvider:
     def _inside(self, form: Form, reply: FakeReply) -> Refusal:
         """The error that stands inside a reply with status 200."""
         if reply.fails == "overflow":
-            window = self._terms.window_tokens
-            return prompt_too_long(form.dialect, window + 1, window)
-        return scripted(form.dialect, reply, 529 if form is _ANTHROPIC else 500)
+            window = self._required.window_tokens
+            return form.refuse_prompt(window + 1, window)
+        return refuse_status(form, reply, form.fault_status)
 
-    async def _whole(self, at: Exchange, form: Form, made: Made) -> bool:
-        reply = made.reply
+    async def _whole(self, at: Exchange, form: Form, turn: FakeTurn) -> bool:
+        reply = turn.reply
         gate = reply.gate
         if gate is not None and not await held_body(at, _held(gate, -1)):
             return False
@@ -275,27 +258,59 @@ class FakeProvider:
             await send_body(at, 200, form.error(self._inside(form, reply), at.number))
         else:
             cut = reply.fails in {"broken", "unfinished"}
-            await send_body(at, 200, form.whole(made), cut=cut, ends=reply.fails != "broken")
+            await send_body(at, 200, form.whole(turn), cut=cut, ends=reply.fails != "broken")
         return True
 
-    async def _streamed(self, at: Exchange, form: Form, made: Made) -> bool:
-        reply, stream = made.reply, form.stream(made)
+    async def _streamed(self, at: Exchange, form: Form, turn: FakeTurn) -> bool:
+        reply, stream = turn.reply, form.stream(turn)
         events = [*stream.opening, *stream.content, *stream.closing]
         if reply.fails is not None:
             begun = len(stream.opening) + len(stream.content)
             events = events[: begun if reply.after_events is None else reply.after_events]
         if reply.fails in {"error", "overflow"}:
-            events.append(form.error_event(self._inside(form, reply), made))
+            events.append(form.error_event(self._inside(form, reply), turn))
         frames = (form.frame(event, number) for number, event in enumerate(events))
         held = None if reply.gate is None else _held(reply.gate, stream.first_piece)
         return await send_events(at, frames, held=held, ends=reply.fails != "broken")
 
 
-def _form_of(path: str) -> Form | None:
-    """The form of a path; None where nothing is answered."""
-    if path.endswith(_GEMINI_METHODS) and "/models/" in path:
-        return _GEMINI
-    return _ANTHROPIC if path.endswith(_COUNTS) else _REPLIES.get(path)
+def _route(path: str) -> tuple[Form, bool] | None:
+    """Return the form that serves a path and whether the path only counts; None for an unknown path."""
+    for row in ROWS.values():
+        for known in row.paths:
+            found = known.ending.search(path)
+            # Clients put the version of their base URL in front, which is /v1 with most of them.
+            if found and path[: found.start()] in ("/v1", f"/{row.version}"):
+                return _FORMS[row.name], known.counting
+    return None
+
+
+def _model_card(name: str, window_tokens: int | None, *, anthropic: bool) -> Mapping[str, Any]:
+    """Return one model; its window is `max_model_len` (vLLM) or `max_input_tokens` (Anthropic), if it is named."""
+    if anthropic:
+        card: dict[str, Any] = {"type": "model", "id": name, "display_name": name, "created_at": _RELEASED}
+        return card if window_tokens is None else card | {"max_input_tokens": window_tokens}
+    card = {"id": name, "object": "model", "created": EPOCH, "owned_by": "foldline"}
+    return card if window_tokens is None else card | {"max_model_len": window_tokens}
+
+
+def _model_list(names: Collection[str], window_tokens: int | None, *, anthropic: bool) -> Mapping[str, Any]:
+    """Return all models in the form of OpenAI or of Anthropic."""
+    cards = [_model_card(name, window_tokens, anthropic=anthropic) for name in names]
+    if not anthropic:
+        return {"object": "list", "data": cards}
+    ends = {"first_id": cards[0]["id"], "last_id": cards[-1]["id"]} if cards else {"first_id": None, "last_id": None}
+    return {"data": cards, "has_more": False, **ends}
+
+
+def _props(window_tokens: int, model: str) -> Mapping[str, Any]:
+    """Return what clients read of the /props of llama.cpp's server."""
+    return {
+        "default_generation_settings": {"id": 0, "n_ctx": window_tokens, "params": {}},
+        "total_slots": 1,
+        "model_alias": model,
+        "model_path": f"{model}.gguf",
+    }
 
 
 def _held(gate: Gate, first_piece: int) -> Held:

@@ -20,7 +20,7 @@ from foldline.hosting.session_actor import ActorLimits
 from foldline.hosting.session_pool import SessionPool
 from foldline.store.base import Store
 from foldline.testing import FakeProvider
-from foldline.testing.values import Scripts
+from foldline.testing.script import Scripts
 
 
 class Behind:

@@ -19,7 +19,7 @@ from foldline.doors.proxy.windows import url_at
 from foldline.errors import InvalidInput
 from foldline.providers.endpoint import Endpoint
 from foldline.testing import FakeProvider
-from foldline.testing.scripts import session
+from foldline.testing.scripted_model import session
 
 CHECKPOINT = "Goal: fix the failing test. Done: many files were read, all are in order. Open: the rest."
 VERSION = "2024-10-21"

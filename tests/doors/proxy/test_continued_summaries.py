@@ -12,7 +12,7 @@ import pytest
 from tests.doors.proxy.running import HEADERS, PATHS, Recording, proxied
 
 from foldline.testing import FakeProvider, FakeReply
-from foldline.testing.scripts import session
+from foldline.testing.scripted_model import session
 
 dialects = pytest.mark.parametrize("dialect", list(PATHS))
 

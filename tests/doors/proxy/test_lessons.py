@@ -13,7 +13,7 @@ from tests.engine.test_refused_parts import PNG, from_user, image, said
 from tests.serving import serve
 
 from foldline.testing import FakeProvider, FakeReply
-from foldline.testing.values import Body
+from foldline.testing.script import Body
 
 ALICE, BOB = "sk-alice", "sk-bob"
 

@@ -14,7 +14,7 @@ from tests.property.sessions import BUILDERS
 
 from foldline.engine.one_shot import check
 from foldline.testing import FakeProvider, FakeReply
-from foldline.testing.values import Body
+from foldline.testing.script import Body
 
 
 def upstream(refusal: str) -> FakeProvider:

@@ -16,7 +16,7 @@ from foldline.codecs import dialect_named
 from foldline.doors.proxy.bodies import Inflater, decoded, find_usage, parse_object, readable, shows_nothing
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.providers.assembly import reported
+from foldline.providers.base import reported
 from foldline.providers.bodies import EventReader
 from foldline.view.transcript import Usage
 from foldline.view.usage import usage_of

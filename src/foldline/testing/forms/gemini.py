@@ -4,32 +4,66 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
-from foldline.testing.counting import dumped
-from foldline.testing.forms.base import Made, Prompt, Stream, StreamEvent, pieces, with_field
-from foldline.testing.values import Body, Refusal
+from foldline.codecs.dialect import dialect_named
+from foldline.testing.forms.base import FakeTurn, Form, Prompt, Stream, StreamEvent, pieces, with_field
+from foldline.testing.script import Body, Refusal
+from foldline.testing.token_counts import dumped
 
-__all__ = ["GeminiForm"]
+__all__ = ["FORM", "GeminiForm"]
 
 _FINISH: Final = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"}
-_STATUSES: Final = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    413: "INVALID_ARGUMENT",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
 _PLACE: Final = re.compile(r"/models/(?P<model>[^/:]+):(?P<method>\w+)$")
+
+
+_CALL_TURN: Final = (
+    "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
+)
+_RESPONSE_PARTS: Final = (
+    "Please ensure that the number of function response parts is equal to the number of function call parts of the "
+    "function call turn."
+)
+_RULE_WORDS: Final = {
+    "empty-request": "* GenerateContentRequest.contents: contents is not specified",
+    "role": "Please use a valid role: user, model.",
+    "user-first": "Please ensure that multiturn requests alternate between user and model.",
+    "empty-content": "* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty.",
+    "empty-part": (
+        "* GenerateContentRequest.contents[{at}].parts[0].data: required oneof field 'data' must have one initialized "
+        "field"
+    ),
+    "result-without-call": _RESPONSE_PARTS,
+    "call-without-result": _RESPONSE_PARTS,
+    "call-place": _CALL_TURN,
+    "signature": (
+        "Function call is missing a thought_signature in functionCall parts. This is required for tools to work "
+        "correctly, and missing thought_signature may lead to degraded model performance. (content block {at})"
+    ),
+    "call-name": "* GenerateContentRequest.contents[{at}].parts[0].function_call.name: Invalid function name.",
+    "tool-name": "* GenerateContentRequest.tools[0].function_declarations[0].name: Invalid function name.",
+    "amount": "Please use fewer images or pages: {detail}.",
+}
+_STATUS_WORDS: Final = {
+    401: "Request had invalid authentication credentials.",
+    403: "The caller does not have permission",
+    429: "You exceeded your current quota, please check your plan and billing details. Please retry in 2s.",
+    500: "An internal error has occurred. Please retry or report in the troubleshooting guide.",
+    503: "The model is overloaded. Please try again later.",
+    504: "Deadline expired before operation could complete.",
+}
 
 
 class GeminiForm:
     """The dialect "gemini"; with `alt=sse` a stream is one of events, without it an array that grows."""
 
     dialect = "gemini"
+    rule_words: Mapping[str, str] = _RULE_WORDS
+    status_words: Mapping[int, str] = _STATUS_WORDS
+    status_codes: Mapping[int, str] = MappingProxyType({})
+    fault_status = 500
+    count_field = "totalTokens"
 
     def read(self, body: Body, path: str) -> Prompt | Refusal:
         """Model and streaming stand in the path, the output cap in `generationConfig`."""
@@ -49,23 +83,23 @@ class GeminiForm:
             streamed=found["method"] == "streamGenerateContent",
         )
 
-    def whole(self, made: Made) -> Mapping[str, Any]:
+    def whole(self, turn: FakeTurn) -> Mapping[str, Any]:
         """One candidate."""
-        return _response(made, _parts(made), last=True)
+        return _response(turn, _parts(turn), last=True)
 
-    def stream(self, made: Made) -> Stream:
+    def stream(self, turn: FakeTurn) -> Stream:
         """Each event is a whole response with some parts; the last has the reason and the usage."""
         content: list[StreamEvent] = []
-        for part in _parts(made):
+        for part in _parts(turn):
             text = part.get("text")
             if not text:
-                content.append(_response(made, [part]))
+                content.append(_response(turn, [part]))
                 continue
             rest = {name: value for name, value in part.items() if name not in ("text", "thoughtSignature")}
-            content += [_response(made, [{"text": piece, **rest}]) for piece in pieces(text, made.reply.piece_chars)]
+            content += [_response(turn, [{"text": piece, **rest}]) for piece in pieces(text, turn.reply.piece_chars)]
             if "thoughtSignature" in part:
-                content.append(_response(made, [{"text": "", "thoughtSignature": part["thoughtSignature"]}]))
-        return Stream([], content, [_response(made, [], last=True)], 0)
+                content.append(_response(turn, [{"text": "", "thoughtSignature": part["thoughtSignature"]}]))
+        return Stream([], content, [_response(turn, [], last=True)], 0)
 
     def frame(self, event: StreamEvent, number: int) -> bytes:
         """Events without a name."""
@@ -75,45 +109,103 @@ class GeminiForm:
     def error(self, refusal: Refusal, number: int) -> Mapping[str, Any]:
         """{"error": {"code", "message", "status"}}."""
         del number
-        status = _STATUSES.get(refusal.status, "INTERNAL")
-        return {"error": {"code": refusal.status, "message": refusal.message, "status": refusal.code or status}}
+        body = dialect_named("gemini").errors.refused(refusal.status, refusal.message, None)
+        return {"error": {**body["error"], **({"status": refusal.code} if refusal.code else {})}}
 
-    def error_event(self, refusal: Refusal, made: Made) -> StreamEvent:
+    def error_event(self, refusal: Refusal, turn: FakeTurn) -> StreamEvent:
         """The same object as an event."""
-        return self.error(refusal, made.number)
+        return self.error(refusal, turn.number)
+
+    def session(self, rounds: int, result: str, task: str) -> list[Mapping[str, Any]]:
+        """Calls are signed, as those of the model itself are."""
+        out: list[Mapping[str, Any]] = [{"role": "user", "parts": [{"text": task}]}]
+        for r in range(rounds):
+            call = {"id": f"call_{r}", "name": "read_file", "args": {"path": f"src/{r}.py"}}
+            signed = {"functionCall": call, "thoughtSignature": "c2lnbmVk"}
+            response = {"id": f"call_{r}", "name": "read_file", "response": {"output": result}}
+            out.append({"role": "model", "parts": [{"text": f"Step {r}."}, signed]})
+            out.append({"role": "user", "parts": [{"functionResponse": response}]})
+        return out
+
+    def place(self, index: str) -> str:
+        """contents[3]"""
+        return f"contents[{index}]" if index else "contents"
+
+    def refuse_json(self, reason: str) -> Refusal:
+        """The parser's reason."""
+        return Refusal(400, "json", f"We could not parse the JSON body of your request: {reason}")
+
+    def refuse_field(self, place: str | None, reason: str) -> Refusal:
+        """The place, then the reason."""
+        return Refusal(400, "field", f"{place}: {reason}", None, place)
+
+    def refuse_key(self, *, given: bool) -> Refusal:
+        """400 for a wrong key, 403 for none."""
+        return Refusal(400 if given else 403, "auth", "API key not valid. Please pass a valid API key.")
+
+    def refuse_model(self, model: str) -> Refusal:
+        """The name with its prefix."""
+        return Refusal(404, "model", f"models/{model} is not found for API version v1beta")
+
+    def refuse_bytes(self, max_request_bytes: int) -> Refusal:
+        """The API's own limit, whatever this fake's is: clients match on the words."""
+        del max_request_bytes
+        return Refusal(400, "bytes", "Request payload size exceeds the limit: 20971520 bytes.")
+
+    def refuse_prompt(self, tokens: int, window_tokens: int) -> Refusal:
+        """Both figures."""
+        body = dialect_named("gemini").errors.overflow(tokens, window_tokens, "")
+        return Refusal(400, "overflow", body["error"]["message"])
+
+    def refuse_sum(self, tokens: int, output_tokens: int, window_tokens: int) -> Refusal | None:
+        """None: Gemini bounds input and output apart."""
+        return None
+
+    def refuse_output(self, output_tokens: int, cap_tokens: int, model: str) -> Refusal:
+        """The range of accepted values."""
+        del model
+        message = (
+            f"Unable to submit request because it has a maxOutputTokens value of {output_tokens} but the supported "
+            f"range is from 1 (inclusive) to {cap_tokens + 1} (exclusive)."
+        )
+        return Refusal(400, "output-cap", message)
+
+
+FORM: Final[Form] = GeminiForm()
+"""The form of the dialect."""
 
 
 def _system(given: Any) -> Any:
     return given.get("parts") if isinstance(given, Mapping) else given
 
 
-def _parts(made: Made) -> list[dict[str, Any]]:
-    reply = made.reply
-    signature = made.named("sig")
+def _parts(turn: FakeTurn) -> list[dict[str, Any]]:
+    reply = turn.reply
+    signature = turn.named("sig")
     parts: list[dict[str, Any]] = []
     if reply.reasoning:
         parts.append({"text": reply.reasoning, "thought": True})
     if reply.text:
         parts.append({"text": reply.text} if reply.calls else {"text": reply.text, "thoughtSignature": signature})
     for n, (name, given) in enumerate(reply.calls):
-        part: dict[str, Any] = {"functionCall": {"id": made.named("call", n), "name": name, "args": dict(given)}}
+        part: dict[str, Any] = {"functionCall": {"id": turn.named("call", n), "name": name, "args": dict(given)}}
         parts.append(part if n else {**part, "thoughtSignature": signature})
     return parts
 
 
-def _response(made: Made, parts: list[dict[str, Any]], *, last: bool = False) -> Mapping[str, Any]:
+def _response(turn: FakeTurn, parts: list[dict[str, Any]], *, last: bool = False) -> Mapping[str, Any]:
     candidate: dict[str, Any] = {"index": 0}
     if parts:
         candidate["content"] = {"role": "model", "parts": parts}
     if last:
-        candidate["finishReason"] = _FINISH.get(made.finish, made.finish)
-    out = {"candidates": [candidate], "modelVersion": made.model, "responseId": made.named("resp")}
-    return with_field(out, "usageMetadata", _usage(made) if last else None)
+        candidate["finishReason"] = _FINISH.get(turn.finish, turn.finish)
+    out = {"candidates": [candidate], "modelVersion": turn.model, "responseId": turn.named("resp")}
+    return with_field(out, "usageMetadata", _usage(turn) if last else None)
 
 
-def _usage(made: Made) -> Mapping[str, Any] | None:
+def _usage(turn: FakeTurn) -> Mapping[str, Any] | None:
     """Cached tokens stand in the prompt's count, thoughts beside those of the candidates (UsageMetadata)."""
-    counts = made.counts
+    counts = turn.counts
     if counts is None:
         return None
     usage = {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from foldline.testing.counting import dumped
-from foldline.testing.forms.base import Made, Prompt, Stream, StreamEvent, missing, pieces, whole_number
-from foldline.testing.forms.chat import openai_error
-from foldline.testing.values import Body, Refusal
+from foldline.testing.forms.base import FakeTurn, Form, Prompt, Stream, StreamEvent, pieces
+from foldline.testing.forms.openai_chat import PATTERN, OpenAIForm, missing, positive, too_much_output
+from foldline.testing.script import Body, Refusal
+from foldline.testing.token_counts import dumped
 
-__all__ = ["ResponsesForm"]
+__all__ = ["FORM", "ResponsesForm"]
 
 _INCOMPLETE: Final = {"length": "max_output_tokens", "refusal": "content_filter"}
 _ENCRYPTED: Final = "reasoning.encrypted_content"
@@ -30,10 +31,39 @@ _ECHOED: Final[Mapping[str, Any]] = {
 }
 
 
-class ResponsesForm:
+_RULE_WORDS: Final = {
+    "empty-request": (
+        "One of \"input\" or \"previous_response_id\" or 'prompt' or 'conversation_id' must be provided."
+    ),
+    "object": "Invalid type for 'input[{at}]': expected an object with a type or a role.",
+    "encoding": "We could not parse the JSON body of your request: input[{at}] is not valid UTF-8 JSON.",
+    "role": (
+        "Invalid value for 'input[{at}].role'. Supported values are: 'assistant', 'system', 'developer', and 'user'."
+    ),
+    "content": "Invalid type for 'input[{at}].content': expected one of a string or array of objects ({detail}).",
+    "result-without-call": "No tool call found for function call output with call_id {ids}.",
+    "call-without-result": "No tool output found for function call {ids}.",
+    "result-content": "Missing required parameter: 'input[{at}].output'.",
+    "item-ids": "Duplicate item found with id {ids}. Remove duplicate items from your input and try again.",
+    "call-name": f"Invalid 'input[{{at}}].name': {PATTERN}",
+    "tool-name": f"Invalid 'tools[0].name': {PATTERN}",
+    "call-id-length": (
+        "Invalid 'input[{at}].call_id': string too long. Expected a string with maximum length 64, but got a "
+        "longer string instead."
+    ),
+    "item-id-form": "Invalid 'input[{at}].id'. Expected an ID that begins with the mark of its type ({detail}).",
+    "image": "The image data you provided does not represent a valid image (input[{at}]).",
+    "amount": "Invalid 'input': {detail}.",
+    "reasoning-alone": "Item 'input[{at}]' of type 'reasoning' was provided without its required following item.",
+}
+
+
+class ResponsesForm(OpenAIForm):
     """The dialect "openai-responses". Nothing is stored: `previous_response_id` finds nothing."""
 
     dialect = "openai-responses"
+    messages = "input"
+    rule_words: Mapping[str, str] = _RULE_WORDS
 
     def read(self, body: Body, path: str) -> Prompt | Refusal:
         """`input` may be a text, which is one user message."""
@@ -46,7 +76,7 @@ class ResponsesForm:
             return Refusal(400, "field", message, "previous_response_not_found", "previous_response_id")
         if "input" not in body:
             return missing("input")
-        output = whole_number(body, "max_output_tokens")
+        output = positive(body, "max_output_tokens")
         if isinstance(output, Refusal):
             return output
         given = body["input"]
@@ -59,18 +89,18 @@ class ResponsesForm:
             streamed=body.get("stream") is True,
         )
 
-    def whole(self, made: Made) -> Mapping[str, Any]:
+    def whole(self, turn: FakeTurn) -> Mapping[str, Any]:
         """A response; one with `fails` set is a failed one."""
-        return _finished(made)
+        return _finished(turn)
 
-    def stream(self, made: Made) -> Stream:
+    def stream(self, turn: FakeTurn) -> Stream:
         """response.created, response.in_progress, the events of each item, response.completed (or .incomplete)."""
-        begun = _response(made, "in_progress", [])
+        begun = _response(turn, "in_progress", [])
         opening = [{"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")]
         content: list[StreamEvent] = []
-        for index, item in enumerate(_items(made)):
-            content += _item_events(item, index, made.reply.piece_chars)
-        finished = _finished(made)
+        for index, item in enumerate(_items(turn)):
+            content += _item_events(item, index, turn.reply.piece_chars)
+        finished = _finished(turn)
         return Stream(opening, content, [{"type": f"response.{finished['status']}", "response": finished}], 2)
 
     def frame(self, event: StreamEvent, number: int) -> bytes:
@@ -78,43 +108,70 @@ class ResponsesForm:
         fields = {**event, "sequence_number": number} if isinstance(event, Mapping) else {"type": event}
         return f"event: {fields['type']}\ndata: {dumped(fields)}\n\n".encode("utf-8", "surrogatepass")
 
-    def error(self, refusal: Refusal, number: int) -> Mapping[str, Any]:
-        """{"error": …}, as in Chat Completions."""
-        del number
-        return openai_error(refusal)
-
-    def error_event(self, refusal: Refusal, made: Made) -> StreamEvent:
+    def error_event(self, refusal: Refusal, turn: FakeTurn) -> StreamEvent:
         """An `error` event; what is about the request itself (an overflow) fails the response instead."""
         code = refusal.code or "server_error"
         if refusal.status >= 500:
             return {"type": "error", "code": code, "message": refusal.message, "param": None}
-        failed = _response(made, "failed", []) | {"error": {"code": code, "message": refusal.message}}
+        failed = _response(turn, "failed", []) | {"error": {"code": code, "message": refusal.message}}
         return {"type": "response.failed", "response": failed}
 
+    def session(self, rounds: int, result: str, task: str) -> list[Mapping[str, Any]]:
+        """A call and its result are items."""
+        words = [{"type": "input_text", "text": task}]
+        out: list[Mapping[str, Any]] = [{"type": "message", "role": "user", "content": words}]
+        for r in range(rounds):
+            ids = {"id": f"fc_{r}", "call_id": f"call_{r}"}
+            arguments = json.dumps({"path": f"src/{r}.py"})
+            out.append({"type": "function_call", **ids, "name": "read_file", "arguments": arguments})
+            out.append({"type": "function_call_output", "call_id": f"call_{r}", "output": result})
+        return out
 
-def _response(made: Made, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+    def refuse_prompt(self, tokens: int, window_tokens: int) -> Refusal:
+        """The code `context_length_exceeded`."""
+        message = (
+            f"Input tokens exceed the configured limit of {window_tokens} tokens. Your messages resulted in {tokens} "
+            "tokens. Please reduce the length of the messages."
+        )
+        return Refusal(400, "overflow", message, "context_length_exceeded", "input")
+
+    def refuse_sum(self, tokens: int, output_tokens: int, window_tokens: int) -> Refusal | None:
+        """None: this API has no such rule."""
+        return None
+
+    def refuse_output(self, output_tokens: int, cap_tokens: int, model: str) -> Refusal:
+        """The only name of the field."""
+        del model
+        return too_much_output("max_output_tokens", output_tokens, cap_tokens)
+
+
+FORM: Final[Form] = ResponsesForm()
+"""The form of the dialect."""
+
+
+def _response(turn: FakeTurn, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "id": made.named("resp"),
+        "id": turn.named("resp"),
         "object": "response",
-        "created_at": made.created,
+        "created_at": turn.created,
         "status": status,
         "background": False,
         "error": None,
         "incomplete_details": None,
-        "model": made.model,
+        "model": turn.model,
         "output": output,
         "previous_response_id": None,
         "usage": None,
-        **{name: made.body.get(name, usual) for name, usual in _ECHOED.items()},
+        **{name: turn.body.get(name, usual) for name, usual in _ECHOED.items()},
     }
 
 
-def _finished(made: Made) -> dict[str, Any]:
-    usual = made.finish in {"stop", "tool_calls"}
-    response = _response(made, "completed" if usual else "incomplete", _items(made))
+def _finished(turn: FakeTurn) -> dict[str, Any]:
+    usual = turn.finish in {"stop", "tool_calls"}
+    response = _response(turn, "completed" if usual else "incomplete", _items(turn))
     if not usual:
-        response["incomplete_details"] = {"reason": _INCOMPLETE.get(made.finish, made.finish)}
-    if (counts := made.counts) is not None:
+        response["incomplete_details"] = {"reason": _INCOMPLETE.get(turn.finish, turn.finish)}
+    if (counts := turn.counts) is not None:
         response["usage"] = {
             "input_tokens": counts.input_tokens,
             "input_tokens_details": {"cached_tokens": counts.cached_tokens},
@@ -125,24 +182,24 @@ def _finished(made: Made) -> dict[str, Any]:
     return response
 
 
-def _items(made: Made) -> list[dict[str, Any]]:
-    reply = made.reply
+def _items(turn: FakeTurn) -> list[dict[str, Any]]:
+    reply = turn.reply
     items: list[dict[str, Any]] = []
     if reply.reasoning:
         summary = [{"type": "summary_text", "text": reply.reasoning}]
-        item = {"id": made.named("rs"), "type": "reasoning", "summary": summary}
-        wanted = made.body.get("include")
+        item = {"id": turn.named("rs"), "type": "reasoning", "summary": summary}
+        wanted = turn.body.get("include")
         if isinstance(wanted, list) and _ENCRYPTED in wanted:
-            item["encrypted_content"] = made.named("enc")
+            item["encrypted_content"] = turn.named("enc")
         items.append(item)
     if reply.text or not reply.calls:
         text = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-        status = "completed" if made.finish in {"stop", "tool_calls"} else "incomplete"
-        head = {"id": made.named("msg"), "type": "message", "status": status, "role": "assistant"}
+        status = "completed" if turn.finish in {"stop", "tool_calls"} else "incomplete"
+        head = {"id": turn.named("msg"), "type": "message", "status": status, "role": "assistant"}
         items.append({**head, "content": [text]})
     for n, (name, given) in enumerate(reply.calls):
-        ids = {"id": made.named("fc", n), "type": "function_call", "status": "completed"}
-        items.append({**ids, "call_id": made.named("call", n), "name": name, "arguments": dumped(given)})
+        ids = {"id": turn.named("fc", n), "type": "function_call", "status": "completed"}
+        items.append({**ids, "call_id": turn.named("call", n), "name": name, "arguments": dumped(given)})
     return items
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.providers.assembly import finish_reason_of
+from foldline.providers.base import finish_reason_of
 
 
 @pytest.mark.parametrize(

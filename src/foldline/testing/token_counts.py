@@ -1,14 +1,17 @@
-"""What the fake's prompt cache holds: the beginnings of earlier requests, by model.
+"""Tokens of a request as the fake counts them: all of them, and those in its prompt cache.
 
-Two ways, as the providers have them. OpenAI and most compatible servers: the longest beginning in common with an
-earlier request. Anthropic ("Prompt caching"): only what ends at a `cache_control` breakpoint is kept, and a request
-finds what was kept at one of its own breakpoints or at most 20 blocks before it. The least sizes of the providers and
-the time after which they forget are left out: a test wants to see that the prefix is stable, not how long it is.
+The count knows nothing of the estimate under test. The cache holds the beginnings of earlier requests, by model, in the
+two ways of the providers. OpenAI and most compatible servers find the longest beginning in common with an earlier
+request. Anthropic ("Prompt caching") stores only what ends at a `cache_control` breakpoint, and a request finds what
+was stored at one of its own breakpoints or at most 20 blocks before it. Minimum sizes and expiry are left out: a test
+checks that the prefix is stable, not how long it is.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,10 +19,41 @@ from typing import Any, Final
 
 from foldline.messages import Json
 from foldline.replay.run import common_prefix
-from foldline.testing.counting import dumped
-from foldline.testing.values import Body
+from foldline.testing.script import Body
 
-__all__ = ["Cached", "PromptCache", "breakpoints"]
+__all__ = ["IMAGE_TOKENS", "Cached", "PromptCache", "breakpoints", "count_body", "count_text", "dumped"]
+
+IMAGE_TOKENS: Final = 85
+"""What an image or file sent as base64 costs here, whatever its size: OpenAI's figure for an image of low detail."""
+
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_PROMPT_FIELDS: Final = ("tools", "system", "instructions", "messages", "input", "systemInstruction", "contents")
+_PAYLOAD: Final = re.compile(
+    r'(?:;base64,|"(?:type":"base64|mime_?[tT]ype":"[^"]{1,80})",[^{}]{0,80}?"data":")[A-Za-z0-9+/=_-]+'
+)
+
+
+def dumped(value: Json) -> str:
+    """Compact JSON. O(size)."""
+    return _COMPACT.encode(value)
+
+
+def count_text(text: str) -> int:
+    """Tokens of a text: a quarter of its UTF-8 bytes, rounded up. O(size)."""
+    return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
+
+
+def count_body(body: Body) -> int:
+    """Tokens of a request: a quarter of the UTF-8 bytes of its tools, system text and messages as compact JSON.
+
+    An image's payload costs IMAGE_TOKENS. O(size).
+    """
+    text = "\n".join(dumped(body[name]) for name in _PROMPT_FIELDS if body.get(name))
+    text, images = _PAYLOAD.subn("", text)
+    return count_text(text) + images * IMAGE_TOKENS
+
+
+# --- the prompt cache -----------------------------------------------------------------------------------------------
 
 _LOOK_BACK_BLOCKS: Final = 20  # as above: checks up to 20 blocks before each breakpoint
 _KEPT_PROMPTS: Final = 8

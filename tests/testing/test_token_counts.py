@@ -1,4 +1,4 @@
-"""What the fake reports as cached."""
+"""The count of the fake, and the part of it that it reports as cached."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from tests.testing.asking import DIALECTS, ask_for
 
 from foldline.testing import FakeProvider, session
+from foldline.testing.token_counts import IMAGE_TOKENS, count_body, count_text
 from foldline.view.usage import usage_of
 
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -138,3 +139,27 @@ def test_a_mark_inside_a_result_is_one_too() -> None:
     second = usage(app, "anthropic", [said("go"), call, result(), marked("more")])
     assert first.written_tokens == first.input_tokens
     assert second.cached_tokens > 100
+
+
+def test_a_text_is_a_quarter_of_its_bytes_rounded_up() -> None:
+    assert [count_text(text) for text in ("", "a", "abcd", "abcde", "上下", "\ud800")] == [0, 1, 1, 2, 2, 1]
+
+
+def test_what_the_model_reads_is_counted_and_the_rest_is_not() -> None:
+    messages = [{"role": "user", "content": "x" * 400}]
+    alone = count_body({"messages": messages})
+    assert alone == -(-len('[{"role":"user","content":""}]' + "x" * 400) // 4)
+    assert count_body({"messages": messages, "model": "m" * 400, "max_tokens": 7, "metadata": {"a": "b"}}) == alone
+    for name in ("system", "tools", "instructions"):
+        assert count_body({"messages": messages, name: [{"text": "y" * 400}]}) > alone + 100
+
+
+def test_an_image_costs_the_same_whatever_its_size() -> None:
+    def request(data: str) -> dict[str, object]:
+        source = {"type": "base64", "media_type": "image/png", "data": data}
+        url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+        return {"messages": [{"role": "user", "content": [{"type": "image", "source": source}, url]}]}
+
+    small, large = count_body(request("QUJD")), count_body(request("QUJD" * 50_000))
+    assert small == large
+    assert 2 * IMAGE_TOKENS < small < 2 * IMAGE_TOKENS + 60

@@ -1,15 +1,15 @@
-"""What a script says, and what FakeProvider keeps of what it was asked: plain values."""
+"""The script of a fake server, and the records that FakeProvider keeps of its requests."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from foldline.messages import Json
 
-__all__ = ["Body", "Fails", "FakeReply", "FakeRequest", "Gate", "Refusal", "Refused", "Script", "Scripts"]
+__all__ = ["Body", "Fails", "FakeReply", "FakeRequest", "Gate", "Refusal", "Refused", "Script", "Scripts", "Steps"]
 
 Body: TypeAlias = Mapping[str, Any]
 """The JSON object of a request."""
@@ -93,3 +93,32 @@ class Refusal:
     code: str | None = None
     param: str | None = None
     retry_after_seconds: float | None = None
+
+
+class Steps:
+    """A script of any form, taken step by step.
+
+    A single step answers everything. Of several, each answers once, and with `repeat` the last one from then on.
+    """
+
+    def __init__(self, script: Scripts, *, repeat: bool) -> None:
+        self._steps: Iterator[Script] = iter(())
+        self._last: Script | None = None
+        self._stays = True
+        self.taken = 0
+        if script is None:
+            self._last = FakeReply("ok")
+        elif isinstance(script, FakeReply | str) or callable(script):
+            self._last = script
+        elif isinstance(script, Iterable):
+            self._steps, self._stays = iter(script), repeat
+
+    def reply(self, body: Body) -> FakeReply | None:
+        """Return the reply to a request; None at the end of the script. Errors of a function in it pass through."""
+        step = next(self._steps, self._last if self._stays else None)
+        if step is None:
+            return None
+        self._last = step
+        self.taken += 1
+        reply = step(body) if callable(step) else step
+        return FakeReply(reply) if isinstance(reply, str) else reply
