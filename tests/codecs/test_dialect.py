@@ -14,7 +14,7 @@ import foldline
 from foldline.catalog.models import CACHE_RULES
 from foldline.codecs import DIALECTS
 from foldline.codecs.dialect import ROWS
-from foldline.engine.fit import check
+from foldline.engine.one_shot import check
 from foldline.errors import InvalidInput
 from foldline.providers.http import http_dialect
 from foldline.testing import FakeProvider, session
