@@ -30,8 +30,8 @@ from tests.serving import serve
 from foldline.testing import FakeProvider
 
 ROUNDS = 50
+# Sessions that fold.
 FOLDING = 5
-"""Sessions that fold."""
 LARGE = json.dumps({"text": "\n".join(f"{number % 97} ok" for number in range(350_000))}).encode()
 JSON = {"content-type": "application/json"}
 

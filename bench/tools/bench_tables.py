@@ -14,6 +14,7 @@ from pathlib import Path
 from foldline_bench.table import Table, main_table, notes, stress_table
 from foldline_bench.values import BenchResult, BudgetResult
 
+# Heads of the bench's table that are printed. An interval stands in brackets behind its figure.
 COLUMNS = (
     "cost",
     "cold",
@@ -31,7 +32,6 @@ COLUMNS = (
     "ms p95",
     "errors",
 )
-"""Heads of the bench's table that are printed. An interval stands in brackets behind its figure."""
 
 
 def chosen(table: Table) -> Table:

@@ -15,11 +15,11 @@ from foldline_bench.measure.speed import LOOP_SIZES, SIZES, CostGrowth, TurnSpee
 
 __all__ = ["main"]
 
+# One in which nothing is ever folded, so that all messages are sent; one in which folds come all the time.
 WINDOWS: Final = {"never full": 100_000_000, "16,000 tokens": 16_000}
-"""One in which nothing is ever folded, so that all messages are sent; one in which folds come all the time."""
 
+# The window of a loop: the one of those two in which there are folds.
 LOOP_WINDOW_TOKENS: Final = 16_000
-"""The window of a loop: the one of those two in which there are folds."""
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:

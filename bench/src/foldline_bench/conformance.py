@@ -30,7 +30,7 @@ from foldline.reducers.mask import ShortenOld
 from foldline.text.shorten import largest
 from foldline.tokens import CharsPerFour
 from foldline.view.budget import Trigger
-from foldline_bench.workers.environment import worker_environment
+from foldline_bench.workers.processes import worker_environment
 
 __all__ = ["KIT_PYTHON", "CompactedText", "Foldline", "KitTurn"]
 
@@ -44,11 +44,11 @@ COMPACTING: Final = Policy(
     landing=1.0,
     reducers=(Dedupe(), ShortenOld(keep=0.0), Digest(keep=0.0, share=1.0)),
 )
+# The kit's budgets are characters.
 CHARS: Final = CharsPerFour()
-"""The kit's budgets are characters."""
 
+# Share of the first text that is kept where the kit names no budget: the largest of its own three.
 UNSAID_BUDGET: Final = 0.30
-"""Share of the first text that is kept where the kit names no budget: the largest of its own three."""
 
 _TURN = re.compile(r"^\[(system|user|assistant)\] ", re.MULTILINE)
 

@@ -27,7 +27,7 @@ from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
 from foldline.replay import Managed, MeasuredSession, Sender, Sent, context_for
 from foldline.tokens import ESTIMATE
-from foldline_bench.workers.environment import worker_environment
+from foldline_bench.workers.processes import worker_environment
 
 __all__ = ["Constraint", "ConstraintCount", "Recent", "constraints_of", "holds", "plant", "table"]
 
@@ -40,11 +40,11 @@ PLACES: Final[tuple[tuple[Position, Role], ...]] = (
     ("top", "system"),
     ("middle", "system"),
 )
+# Messages that the baseline of conpact's paper keeps (`RecentN`).
 RECENT: Final = 5
-"""Messages that the baseline of conpact's paper keeps (`RecentN`)."""
 
+# Sessions of less than so many budgets are left out: hardly anything is folded in them (docs/bench.md).
 LEAST_RATIO: Final = 1.2
-"""Sessions of less than so many budgets are left out: hardly anything is folded in them (docs/bench.md)."""
 
 _PYTHON: Final = Path(".bench/conformance/bin/python")
 _TEXTS: Final = (

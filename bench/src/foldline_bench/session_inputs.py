@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from foldline.codecs import codec
 from foldline.errors import InvalidInput
 from foldline.replay.recall import MessageReader
 from foldline.tokens import Counter
-from foldline_bench.measure.groups import group_of
 from foldline_bench.values import SessionRow, UnreadFile
 from foldline_bench.workers.jobs import SessionFile, neutral_counter, read_sessions
 
-__all__ = ["SessionInputs", "collect_sessions"]
+__all__ = ["UNKNOWN", "SessionInputs", "collect_sessions", "group_of"]
+
+
+UNKNOWN: Final = "other"
+
+# The mix of sessions decides every figure over all of them, so figures are also given by kind of work.
+# The first match in the source decides.
+_KINDS: Final = (
+    (
+        "issue solving",
+        re.compile(r"swe-?agent|swe[-_ ]?bench|openhands|multi_swe|agent-as-a-judge|devai", re.IGNORECASE),
+    ),
+    ("MCP servers", re.compile(r"mcp", re.IGNORECASE)),
+    ("customer service", re.compile(r"tau2?-?bench", re.IGNORECASE)),
+    ("chat", re.compile(r"memorybank|aider|chat", re.IGNORECASE)),
+    ("coding", re.compile(r"claude.?code|codex|session-share|opencode|openagents|pi-mono", re.IGNORECASE)),
+)
+
+
+def group_of(source: str) -> str:
+    """Return the group of a session by its source: a kind of work, else the source's own name, else "other"."""
+    for kind, pattern in _KINDS:
+        if pattern.search(source):
+            return kind
+    return source.partition(" (")[0].strip() or UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +56,8 @@ class SessionInputs:
 def collect_sessions(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = False) -> SessionInputs:
     """Read all files, sized by the neutral counter. O(their size).
 
-    One of `found` that cannot be read, or in which no reply is recorded, is left out. Raises InvalidInput for any
-    other, and when none is left.
+    A file of `found` that cannot be read, or that has no reply, is left out. Raises InvalidInput for any other such
+    file, and if none is left.
     """
     counter = neutral_counter(exact)
     files, rows, left_out = [], [], []
@@ -52,7 +77,7 @@ def collect_sessions(paths: Sequence[str], *, found: Collection[str] = (), exact
 
 
 def _name_files(paths: Sequence[str]) -> list[SessionFile]:
-    """The files in the order given, each under the name that its content has; one used again gets a number."""
+    """Name the files, in the order given; a name that is used again gets a number."""
     used: dict[str, int] = {}
     out = []
     for path in paths:
@@ -66,6 +91,7 @@ def _row(file: SessionFile, counter: Counter) -> SessionRow:
     [session] = read_sessions([file])
     reader = MessageReader(codec(session.dialect), counter)
     seen = [reader.read(wire) for wire in session.messages]
+    # A reply in the first place answers no request.
     requests = sum(each.role == "assistant" for each in seen[1:])
     if not requests:
         raise InvalidInput("no reply is recorded in it, and so no request", place=file.path)

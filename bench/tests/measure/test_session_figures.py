@@ -4,13 +4,14 @@ import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import Any
 
 import pytest
 
 from foldline.errors import DoesNotFit
 from foldline.messages import Wire
 from foldline.replay import Sent
-from foldline_bench.measure.session_figures import Allowance, AllowanceSpentError, CheckedSender
+from foldline_bench.measure.session_figures import HARD, SOFT, Allowance, AllowanceSpentError, CheckedSender, refusals
 
 USER = {"role": "user", "content": "hi"}
 
@@ -85,3 +86,43 @@ def test_the_signal_is_given_back() -> None:
     CheckedSender(Waiting(0.0), Allowance(60)).send((USER,))
     assert signal.getsignal(signal.SIGALRM) == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "hi"}
+REPLY = {"role": "assistant", "content": "yes"}
+RESULT = {"role": "tool", "tool_call_id": "c", "content": "42"}
+
+
+def calling(*ids: str) -> dict[str, Any]:
+    calls = [{"id": each, "type": "function", "function": {"name": "f", "arguments": "{}"}} for each in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+@pytest.mark.parametrize(
+    ("messages", "broken"),
+    [
+        ([SYSTEM, USER], set()),
+        ([SYSTEM, USER, calling("c"), RESULT], set()),
+        ([SYSTEM, USER, calling("c", "d"), RESULT, {**RESULT, "tool_call_id": "d"}, REPLY, USER], set()),
+        ([], {"empty"}),
+        ([SYSTEM], {"empty"}),
+        ([SYSTEM, RESULT, USER], {"orphan-result", "first-not-user"}),
+        ([USER, calling("c"), RESULT, RESULT], {"orphan-result"}),
+        ([USER, calling("c", "d"), RESULT], {"unanswered-call"}),
+        ([USER, calling("c"), USER], {"unanswered-call"}),
+        ([USER, calling("c")], {"unanswered-call", "ends-with-assistant"}),
+        ([{"role": "user", "content": ""}], {"empty-content"}),
+        ([USER, {"role": "assistant", "content": None}, USER], {"empty-content"}),
+        ([USER, REPLY], {"ends-with-assistant"}),
+        ([REPLY, USER], {"first-not-user"}),
+        ([USER, SYSTEM, REPLY, USER], {"late-system"}),
+        ([USER, calling("c"), SYSTEM, RESULT], {"late-system"}),
+    ],
+)
+def test_what_providers_refuse_is_named(messages: list[dict[str, Any]], broken: set[str]) -> None:
+    assert refusals(messages) == broken
+
+
+def test_each_rule_is_hard_or_soft() -> None:
+    assert not HARD & SOFT

@@ -24,8 +24,8 @@ from foldline_bench.bounds.schedule import CostTerms, FoldSchedule, ShownShares,
 
 __all__ = ["Bound", "Course", "WatchedSender", "bound_of", "course_of"]
 
+# Share that a digest takes of what it stands for, where a policy folded nothing: what `Rent` expects.
 USUAL_SHARE = 0.5
-"""Share that a digest takes of what it stands for, where a policy folded nothing: what `Rent` expects."""
 
 
 class WatchedSender(Managed):

@@ -1,4 +1,4 @@
-"""One session under one system, measured: what `replay` saw, and which requests providers would refuse."""
+"""The figures of one session under one system: those of its replay, and the requests that providers would refuse."""
 
 from __future__ import annotations
 
@@ -8,37 +8,48 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, process_time
+from typing import Final
 
 from foldline.catalog.models import CacheRule
 from foldline.messages import Wire
 from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens
 from foldline_bench.bounds.clairvoyant import Clairvoyant
 from foldline_bench.bounds.hindsight import Bound
-from foldline_bench.measure.refusals import HARD, SOFT, refusals
 from foldline_bench.values import COLD_EVERY, BoundFigures, Price, SessionFigures, SessionRecall, SummaryCosts
 
-__all__ = ["Allowance", "AllowanceSpentError", "CheckedSender", "bound_figures", "cold_figures", "figures_of_session"]
+__all__ = [
+    "HARD",
+    "SOFT",
+    "Allowance",
+    "AllowanceSpentError",
+    "CheckedSender",
+    "bound_figures",
+    "cold_figures",
+    "figures_of_session",
+    "refusals",
+]
 
 
 class AllowanceSpentError(BaseException):
-    """The time of a system is over. No `Exception`, so that code that swallows those cannot swallow it."""
+    """The time of a system is over."""
+
+    # No Exception: packages catch those around calls of a model and retry, and would retry for ever.
 
 
 class Allowance:
-    """The time that a system has for all its requests, by the clock. Measuring them takes nothing of it."""
+    """The time that a system has for all its requests, by the clock; that of measuring them is not charged."""
 
     def __init__(self, seconds: float) -> None:
         self.left_seconds = seconds
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Charge the time of a block. Raises AllowanceSpentError inside it when no time is left.
-
-        For the main thread; it has SIGALRM to itself meanwhile.
-        """
+        """Charge the time of a block. Raises AllowanceSpentError inside it when no time is left. Main thread only."""
         if self.left_seconds <= 0:
             raise AllowanceSpentError
         began = monotonic()
+        # A signal, as nothing else interrupts a package in the middle of its work. ITIMER_REAL and not the CPU timer: a
+        # package that waits for a lock must end too.
         before = signal.signal(signal.SIGALRM, _over)
         signal.setitimer(signal.ITIMER_REAL, self.left_seconds)
         try:
@@ -54,7 +65,7 @@ def _over(_signal: int, _frame: object) -> None:
 
 
 class CheckedSender:
-    """A sender whose time is taken, and whose requests are looked at as providers would."""
+    """Wraps a sender: measures its time, and checks its requests as providers would."""
 
     def __init__(self, sender: Sender, allowance: Allowance, errors: Sequence[str] = ()) -> None:
         self.refusals: list[frozenset[str]] = []
@@ -63,10 +74,8 @@ class CheckedSender:
         self._allowance = allowance
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """Send by the measured sender. Raises DoesNotFit as it does; nothing is sent then, which counts as no request.
-
-        Raises AllowanceSpentError when there is no time left.
-        """
+        """Send by the measured sender. Raises DoesNotFit as it does, and AllowanceSpentError when no time is left."""
+        # Set before the call and replaced after it: a system that raises sent nothing, which every provider refuses.
         self.refusals.append(frozenset({"empty"}))
         with self._allowance.spending():
             began = process_time()
@@ -77,7 +86,7 @@ class CheckedSender:
 
 
 def figures_of_session(done: Replay, watched: CheckedSender, rules: Mapping[str, CacheRule]) -> SessionFigures:
-    """The figures of one replayed session; `watched` was its sender. O(turns · rules)."""
+    """Return the figures of a replayed session; `watched` was its sender. O(turns · rules)."""
     return SessionFigures(
         requests=done.requests,
         refused=done.refused,
@@ -103,6 +112,8 @@ def figures_of_session(done: Replay, watched: CheckedSender, rules: Mapping[str,
 
 def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, CacheRule]) -> None:
     """Add the prices with cold caches, from a replay whose policy knew of the pauses. O(turns · rules)."""
+    # A policy that knows of a pause folds in it, when the cache is lost anyway. Other systems have no such parameter:
+    # their warm run is priced anew instead.
     whole, summaries = _prices(told.turns, rules), _summaries(told.turns, rules)["cost"]
     for name in rules:
         figures["cost"][name]["cold"] = whole[name]["cold"]
@@ -110,7 +121,7 @@ def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, Cach
 
 
 def bound_figures(bound: Bound, knowing: Clairvoyant) -> BoundFigures:
-    """The best in hindsight as it is written."""
+    """Return the bounds in hindsight as the result has them."""
 
     def ratio(least_tokens: float) -> float:
         return bound.cost_tokens / least_tokens if least_tokens else 1.0
@@ -162,3 +173,41 @@ def _recall(done: Replay) -> SessionRecall:
         line=pair(recall.line),
         far_tool=pair(recall.far_tool),
     )
+
+
+# `foldline.check` is as strict as the strictest server. To compare with others, what all servers refuse (hard) is apart
+# from what only some refuse (soft): Anthropic and Gemini want a user's message first, Anthropic keeps system text
+# outside the messages, several models accept no reply that is begun for them.
+HARD: Final = frozenset({"empty", "orphan-result", "unanswered-call", "empty-content"})
+SOFT: Final = frozenset({"first-not-user", "late-system", "ends-with-assistant"})
+
+_SYSTEM: Final = frozenset({"system", "developer"})
+
+
+def refusals(messages: Sequence[Wire]) -> frozenset[str]:
+    """Return the rules of `HARD` and `SOFT` that a request in the Chat Completions dialect breaks. O(messages)."""
+    body = [message for message in messages if message.get("role") not in _SYSTEM]
+    if not body:
+        return frozenset({"empty"})
+    found = set() if body[0].get("role") == "user" else {"first-not-user"}
+    begun = False
+    open_calls: set[str] = set()
+    for message in messages:
+        role = message.get("role")
+        if role in _SYSTEM:
+            found |= {"late-system"} if begun else set()
+            continue
+        begun = True
+        if role == "tool":
+            answered = str(message.get("tool_call_id"))
+            found |= set() if answered in open_calls else {"orphan-result"}
+            open_calls.discard(answered)
+            continue
+        # Only results may follow calls: any other message closes the group, complete or not.
+        found |= {"unanswered-call"} if open_calls else set()
+        calls = (message.get("tool_calls") or ()) if role == "assistant" else ()
+        open_calls = {str(call.get("id")) for call in calls}
+        found |= set() if message.get("content") or calls else {"empty-content"}
+    found |= {"unanswered-call"} if open_calls else set()
+    found |= {"ends-with-assistant"} if body[-1].get("role") == "assistant" else set()
+    return frozenset(found)

@@ -44,8 +44,7 @@ from agent_framework import (
 )
 
 from foldline.messages import Wire
-from foldline_bench.peers.counting import text_counter
-from foldline_bench.peers.event_loop import Loop
+from foldline_bench.peers.adapters import Loop, text_counter
 from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 

@@ -23,7 +23,7 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 from litellm.utils import trim_messages
 
 from foldline.messages import Wire
-from foldline_bench.peers.originals import OriginalMessages
+from foldline_bench.peers.adapters import OriginalMessages
 from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 

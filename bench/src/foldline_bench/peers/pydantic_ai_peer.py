@@ -53,8 +53,7 @@ from pydantic_ai_harness.compaction import (
 from pydantic_ai_harness.tool_output_limits import Band, ToolOutputLimits, Truncate
 
 from foldline.messages import Wire
-from foldline_bench.peers.counting import text_counter
-from foldline_bench.peers.event_loop import Loop
+from foldline_bench.peers.adapters import Loop, text_counter
 from foldline_bench.summariser import FixedSummariser
 from foldline_bench.systems import Count, MakeSystem
 

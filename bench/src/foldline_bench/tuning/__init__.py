@@ -7,8 +7,8 @@ from pathlib import Path
 
 from foldline_bench.tuning.backends import Backend, BackendFailed, InProcess, LocalProcesses
 from foldline_bench.tuning.front import ResampledFigure, SettingFigures
+from foldline_bench.tuning.report import agents_yaml
 from foldline_bench.tuning.search import ExcludedSession, NothingToTune, TuneProgress, TuneResult, Tuning
-from foldline_bench.tuning.settings_block import agents_yaml
 from foldline_bench.tuning.sources import located
 from foldline_bench.tuning.trial_store import open_trial_store, trial_count
 from foldline_bench.tuning.values import Conditions, SessionSource, Setting, TrialOutcome

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
 
 from foldline.cli.console import Column, print_table, terminal
+from foldline.messages import Json
 from foldline.text.formatting import DASH, compact, money, plain_line, plural, share
 from foldline_bench.measure.intervals import FEWEST, enough
-from foldline_bench.tuning import Conditions, ExcludedSession, ResampledFigure, SettingFigures, TuneResult
 from foldline_bench.tuning.candidates import OURS, own_figures
+from foldline_bench.tuning.front import ResampledFigure, SettingFigures
+from foldline_bench.tuning.search import ExcludedSession, TuneResult
+from foldline_bench.tuning.values import Conditions, Setting
 
-__all__ = ["SCHEMA", "block_comments", "left_out_lines", "plain_report", "print_found"]
+__all__ = ["SCHEMA", "agents_yaml", "block_comments", "left_out_lines", "plain_report", "print_found"]
+
 
 SCHEMA: Final = 1
 """That of the JSON report: it goes up when a field changes its meaning or goes away."""
@@ -188,3 +193,35 @@ def plain_report(tuned: TuneResult, conditions: Conditions, block: str, *, min_f
         "chosen": {**tuned.chosen.as_json(), "why": tuned.why},
         "agents_yaml": block,
     }
+
+
+def agents_yaml(setting: Setting, *, model: str | None, window: int | None, comments: tuple[str, ...] = ()) -> str:
+    """Return an `agents.yaml` for an agent "main" with this setting; model and window only if they were named.
+
+    `comments` are lines at its head.
+    """
+    # Its summariser is off because it was off in the replays: with one, the figures would not hold.
+    named: dict[str, Json] = {}
+    if model is not None:
+        named["name"] = model
+    if window is not None:
+        named["max_input_tokens"] = window
+    main: dict[str, Json] = {
+        **({"model": named} if named else {}),
+        "policy": {"name": setting.policy, **dict(setting.settings)},
+        "summariser": False,
+        **({"session": {"context": dict(setting.context)}} if setting.context else {}),
+    }
+    lines = [*(f"# {line}" for line in comments), *_lines({"agents": {"main": main}})]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(block: Mapping[str, Json], indent: str = "") -> Iterator[str]:
+    """Yield YAML of nested blocks."""
+    # Values are written as JSON, a subset of YAML: no quoting rules of our own, and no dependency.
+    for key, value in block.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _lines(value, f"{indent}  ")
+        else:
+            yield f"{indent}{key}: {'off' if value is False and key == 'summariser' else json.dumps(value)}"

@@ -15,7 +15,6 @@ from typing import Final
 from foldline.errors import InvalidInput
 from foldline_bench.tuning.backends import Backend
 from foldline_bench.tuning.candidates import first_settings, neighbours
-from foldline_bench.tuning.code_hash import code_sha256
 from foldline_bench.tuning.front import (
     SettingFigures,
     chosen,
@@ -26,7 +25,7 @@ from foldline_bench.tuning.front import (
     point_of,
     worth_a_row,
 )
-from foldline_bench.tuning.trial_store import TrialStore
+from foldline_bench.tuning.trial_store import TrialStore, code_sha256
 from foldline_bench.tuning.trials import look_at, run
 from foldline_bench.tuning.values import (
     UNMANAGED,

@@ -14,18 +14,48 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import foldline
 from foldline.errors import FoldlineError
 from foldline_bench.peers import PEERS
-from foldline_bench.workers.environment import worker_environment
 from foldline_bench.workers.jobs import BenchJob
+
+__all__ = ["OFF", "DiedError", "Peer", "WorkerFolder", "peers_in", "run_job", "worker_environment", "worker_folder"]
+
+
+# The packages of peers read variables on their own. LangChain sends each conversation to LangSmith if LANGSMITH_TRACING
+# and a key are set; others look for OpenTelemetry collectors, models and keys. The bench promises that nothing is sent
+# anywhere, so a worker gets the variables of a list. A list of what to remove would miss those of the next package.
+_NEEDED: Final = frozenset(
+    (
+        *("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT"),
+        *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),  # a Python that is built with a shared library is found by them
+        *("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"),  # where the exact counter may find its vocabulary
+    )
+)
+
+OFF: Final[Mapping[str, str]] = {
+    "LANGSMITH_TRACING": "false",
+    "LANGSMITH_TRACING_V2": "false",
+    "LANGCHAIN_TRACING_V2": "false",
+    "OTEL_SDK_DISABLED": "true",
+    "DO_NOT_TRACK": "1",
+    "LITELLM_MODE": "PRODUCTION",  # else it reads keys from the nearest `.env`
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it asks its own server for a price list
+}
+"""Settings against telemetry, for packages that would also find one elsewhere, such as in a file in `HOME`."""
+
+
+def worker_environment() -> dict[str, str]:
+    """Return the environment of a process that runs a peer's code. None of its variables holds a key."""
+    passed = {name: value for name, value in os.environ.items() if name in _NEEDED or name.startswith("LC_")}
+    return {**passed, **OFF}
+
 
 if sys.platform != "win32":
     import fcntl
 
-__all__ = ["DiedError", "Peer", "WorkerFolder", "peers_in", "run_job", "worker_folder"]
 
 _PACKAGES = (Path(foldline.__file__).parent, Path(__file__).parents[1])
 

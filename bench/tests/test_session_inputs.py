@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from foldline_bench.measure.groups import group_of
+from foldline_bench.session_inputs import group_of
 
 
 @pytest.mark.parametrize(
