@@ -87,7 +87,7 @@ class Parts:
 def assemble(
     parts: Parts,
     *,
-    tell: Listener,
+    emit: Listener,
     stored: StoredSession | None = None,
     session: AgentSession | None = None,
     above: _SubAgents | None = None,
@@ -99,7 +99,7 @@ def assemble(
     """
     settings, provider = parts.settings, parts.provider
     stored = stored if session is None else session.stored
-    agents = _SubAgents(parts, tell, stored, above)
+    agents = _SubAgents(parts, emit, stored, above)
     toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
     run_settings = RunSettings(
         dialect=provider.dialect,
@@ -115,19 +115,19 @@ def assemble(
     )
     if session is not None:
         session.switch(run_settings)
-    kept = session or AgentSession(run_settings, stored=stored, listen=tell, learned=parts.learned)
-    kept.writes_in_thread = parts.writes_in_thread
+    live = session or AgentSession(run_settings, stored=stored, listen=emit, learned=parts.learned)
+    live.writes_in_thread = parts.writes_in_thread
 
     def room() -> Room:
-        return Room(kept.context.limits.window_tokens, kept.context.view.tokens)
+        return Room(live.context.limits.window_tokens, live.context.view.tokens)
 
-    log = _CallRecorder(parts, stored.id if stored is not None else "", tell)
+    log = _CallRecorder(parts, stored.id if stored is not None else "", emit)
     return Agent(
-        session=kept,
+        session=live,
         provider=provider,
         toolbox=toolbox,
-        scope=CallScope(room=room, history=kept, allowed=parts.allowed, depth=agents.depth),
-        emit=tell,
+        scope=CallScope(room=room, history=live, allowed=parts.allowed, depth=agents.depth),
+        emit=emit,
         summarize=_summarize(parts, log),
         record=log.reply,
         max_iterations=settings.max_tool_iterations,
@@ -171,8 +171,8 @@ class _SubAgents:
     other models, and those of its sub-agents with them.
     """
 
-    def __init__(self, parts: Parts, tell: Listener, stored: StoredSession | None, above: _SubAgents | None) -> None:
-        self._parts, self._tell, self._stored = parts, tell, stored
+    def __init__(self, parts: Parts, emit: Listener, stored: StoredSession | None, above: _SubAgents | None) -> None:
+        self._parts, self._emit, self._stored = parts, emit, stored
         self._first: _SubAgents = self if above is None else above._first
         self._unkept = 0
         self.depth: int = 0 if above is None else above.depth + 1
@@ -184,17 +184,17 @@ class _SubAgents:
 
     async def begin(self, task: str, number: int) -> TurnEnded:
         """Start a sub-agent and run it to its end."""
-        parts, tell = self._parts, self._tell
+        parts, emit = self._parts, self._emit
         # A sub-agent of a session on disk is on disk too, so that a crash loses none of its work.
         own = None if self._stored is None else self._session(self._stored)
         # Counted before it runs: agents that start at the same time must not pass the limit together.
         self._first._unkept += 1
 
-        def told(event: AgentEvent) -> None:
+        def forward(event: AgentEvent) -> None:
             if isinstance(event, ToolStarted):
-                tell(Notice(f"agent {number}: {event.tool} {event.arguments}"))
+                emit(Notice(f"agent {number}: {event.tool} {event.arguments}"))
             elif isinstance(event, Notice):
-                tell(Notice(f"agent {number}: {event.text}"))
+                emit(Notice(f"agent {number}: {event.text}"))
 
         async def allowed(ask: PermissionRequest) -> bool:
             return await parts.allowed(replace(ask, what=f"agent {number}: {ask.what}"))
@@ -202,12 +202,12 @@ class _SubAgents:
         with ExitStack() as stack:
             if own is not None:
                 stack.callback(own.close)
-            agent = assemble(replace(parts, allowed=allowed), tell=told, stored=own, above=self)
+            agent = assemble(replace(parts, allowed=allowed), emit=forward, stored=own, above=self)
             ended = await agent.run(task)
             try:
                 agent.session.save()
             except OSError as fault:  # a snapshot is only for other readers
-                tell(Notice(f"agent {number}: its snapshot could not be written: {fault}"))
+                emit(Notice(f"agent {number}: its snapshot could not be written: {fault}"))
         return ended
 
     def _session(self, stored: StoredSession) -> StoredSession:
@@ -266,9 +266,9 @@ def _summarize(parts: Parts, log: _CallRecorder) -> AsyncSummarize | None:
 class _CallRecorder:
     """Records model calls in their log. A log that cannot be written is reported once, and stops nothing."""
 
-    def __init__(self, parts: Parts, session_id: str, tell: Listener) -> None:
+    def __init__(self, parts: Parts, session_id: str, emit: Listener) -> None:
         self._calls, self._provider, self._in_thread = parts.calls, parts.provider, parts.writes_in_thread
-        self._session_id, self._tell = session_id, tell
+        self._session_id, self._emit = session_id, emit
 
     async def reply(self, request: Request, reply: Reply | None, usage: Usage | None, error: str | None) -> None:
         """Record a call of the loop."""
@@ -294,9 +294,9 @@ class _CallRecorder:
         """Record a call of the summariser."""
 
         def record(calls: CallLog) -> None:
-            asked = ESTIMATE.text(json.dumps(reply.request_body, ensure_ascii=False))
+            prompt_tokens = ESTIMATE.text(json.dumps(reply.request_body, ensure_ascii=False))
             written = max(1, ESTIMATE.text(reply.text))
-            usage = usage_or_count(reply.usage, prompt_tokens=asked, completion_tokens=written)
+            usage = usage_or_count(reply.usage, prompt_tokens=prompt_tokens, completion_tokens=written)
             calls.record(self._session_id, reply.request_body, usage, seconds=reply.seconds, purpose="summary")
 
         await self._write(record)
@@ -313,4 +313,4 @@ class _CallRecorder:
         except (InvalidInput, OSError) as fault:
             # No further attempts: a full disk would cost one failure for each call.
             self._calls = None
-            self._tell(Notice(f"Model calls are no longer logged: {fault}"))
+            self._emit(Notice(f"Model calls are no longer logged: {fault}"))

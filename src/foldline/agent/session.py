@@ -167,9 +167,9 @@ class AgentSession:
     def undo(self) -> tuple[Unfold, ...]:
         """Undo the last batch of folds. O(log) if the messages they cover have left memory."""
         self._reload()
-        taken = self._context.undo()
+        unfolds = self._context.undo()
         self._write_pending()
-        return taken
+        return unfolds
 
     def pin(self, seq: Seq, *, pinned: bool = True) -> None:
         """Exempt the group of an entry from folding. Raises InvalidInput, and FoldRefused if it is folded already."""
@@ -258,11 +258,11 @@ class AgentSession:
     # --- storage ------------------------------------------------------------------------------------------------------
 
     def _build_context(self, events: Sequence[Event], settings: RunSettings, *, quiet: bool = False) -> Context:
-        gate, archive, given = _GatedListener(self._on_event), RecallableArchive(self._originals), dict[str, Any]()
+        gate, archive, counting = _GatedListener(self._on_event), RecallableArchive(self._originals), dict[str, Any]()
         counter = BackgroundCounter(settings.counter)
         if not hasattr(settings.counter, "message"):  # a counter of whole messages never asks for a single text
-            given["counter"] = counter
-        context = settings.context(events, learned=self.learned, archive=archive, on_event=gate, **given)
+            counting["counter"] = counter
+        context = settings.context(events, learned=self.learned, archive=archive, on_event=gate, **counting)
         gate.open = not quiet  # replayed events were emitted when they happened
         context.in_thread = self._read_history
         if not quiet:
@@ -336,13 +336,13 @@ class AgentSession:
 class _GatedListener:
     """A listener that drops events until it is open."""
 
-    def __init__(self, tell: Callable[[ContextEvent], None]) -> None:
-        self._tell = tell
+    def __init__(self, emit: Callable[[ContextEvent], None]) -> None:
+        self._emit = emit
         self.open = False
 
     def __call__(self, event: ContextEvent) -> None:
         if self.open:
-            self._tell(event)
+            self._emit(event)
 
 
 def open_calls(context: Context) -> tuple[ToolCall, ...]:

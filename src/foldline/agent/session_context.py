@@ -45,10 +45,10 @@ class MessageLimit:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span before the newest messages that stay."""
         limit = memory_limit(need.whole_window_tokens)
-        held = sum(len(tile.entries) for tile in view.tiles)
-        if held <= self.trigger * limit:
+        shown = sum(len(tile.entries) for tile in view.tiles)
+        if shown <= self.trigger * limit:
             return
-        reason = f"{held:,} messages shown, {limit:,} may be held in memory"
+        reason = f"{shown:,} messages shown, {limit:,} may be held in memory"
         for span in view.spans(self._first_kept(view, int(self.landing * limit))):
             if span.last == span.first + 1 and view.tiles[span.first].fold is not None:
                 continue

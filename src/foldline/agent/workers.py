@@ -302,9 +302,9 @@ async def run_in_thread(work: Callable[[StopSignal], T], *, run_to_end: bool = F
     return await TOOLS.run(work, run_to_end=run_to_end)
 
 
-async def run_to_end(work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+async def run_to_end(work: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
     """Run a function in a thread. A cancellation waits for its end: half-done writes would have no owner."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+    task = asyncio.ensure_future(asyncio.to_thread(work, *arguments, **named))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -92,7 +92,7 @@ def _users(options: Options) -> tuple[int, ...]:
     if not loaded.settings.telegram.users:
         # Nobody and not everybody: a bot is found by its name, and its answers cost money. If a folder's own file names
         # users, it is not trusted yet: the error says so.
-        left_out = any(each.given.name.endswith("telegram.users") for each in loaded.withheld)
+        left_out = any(each.leaf.name.endswith("telegram.users") for each in loaded.withheld)
         why = " (those of this folder's agents.yaml count once you trust it: foldline config trust)" if left_out else ""
         raise InvalidInput(
             f"nobody may write to the bot: name users by their ids, with --user or as telegram.users{why}",

@@ -173,7 +173,7 @@ def test_a_strangers_file_runs_nothing_and_says_whom_it_would_tell(tmp_path: Pat
     found = load_settings(folder=tmp_path, environ={"FOLDLINE_HOME": str(tmp_path / "home")})
     assert dict(found.settings.schedule) == {}
     [withheld] = found.withheld
-    assert withheld.given.line == 6
+    assert withheld.leaf.line == 6
     assert withheld.what == (
         "run at set times, and send what comes of it to the file reports/{date}.md, https://hooks.example/x/${HOOK_PATH},"
         " Telegram chat -100123, Telegram chat @channel; it uses HOOK_PATH, HOOK_SECRET"

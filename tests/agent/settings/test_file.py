@@ -266,7 +266,7 @@ def test_a_file_of_the_working_directory_cannot_reach_out_by_itself(project: Pat
     loaded = load_settings(profile="more", environ=environ)
     assert reach(loaded) == HARMLESS
     assert (loaded.settings.policy_settings.name, set(loaded.settings.tools.off)) == ("cost", {"recall"})
-    assert [each.given.line for each in loaded.withheld] == [5, 6, 6, 7, 8, 10]
+    assert [each.leaf.line for each in loaded.withheld] == [5, 6, 6, 7, 8, 10]
     told = "\n".join(map(str, loaded.withheld))
     assert "agents.yaml: line 6: agents.main.tools.allow: offer run_command" in told
     assert "start sh -c 'echo hello' and use its tools without asking; it is told OPENAI_API_KEY" in told
@@ -353,7 +353,7 @@ def test_a_file_of_a_stranger_lets_nobody_talk_to_the_agent(project: Path, envir
     path.write_text("telegram: {users: [666]}\n")
     loaded = load_settings(environ=environ)
     assert loaded.settings.telegram.users == ()
-    assert [each.given.name for each in loaded.withheld] == ["telegram.users"]
+    assert [each.leaf.name for each in loaded.withheld] == ["telegram.users"]
     assert load_settings(config=path, environ=environ).settings.telegram.users == (666,)
 
 

@@ -149,15 +149,15 @@ def number(above: float, most: float) -> Check:
     return Check(read, {"type": "number", "exclusiveMinimum": above, "maximum": most})
 
 
-def one_of(*known: str) -> Check:
+def one_of(*words: str) -> Check:
     """A check for one of some words. Literal does the same for words that the type checker knows."""
 
     def read(value: Json) -> str:
-        if not isinstance(value, str) or value not in known:
-            raise InvalidInput(f"must be one of {', '.join(known)}, not {quoted(value)}")
+        if not isinstance(value, str) or value not in words:
+            raise InvalidInput(f"must be one of {', '.join(words)}, not {quoted(value)}")
         return value
 
-    return Check(read, {"type": "string", "enum": list(known)})
+    return Check(read, {"type": "string", "enum": list(words)})
 
 
 def _flag(value: Json) -> bool:
@@ -273,19 +273,19 @@ def settings_block(cls: type[T]) -> type[T]:
     A dataclass and not a BaseModel: settings are copied by `dataclasses.replace`, and compared by their values alone.
     """
     config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
-    made = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, slots=True, config=config)(cls)
-    init = made.__init__
+    block = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, slots=True, config=config)(cls)
+    init = block.__init__
 
     # Pydantic validates nested blocks without calling their __init__, so that an inner error keeps its whole path.
-    def __init__(self: T, **given: Any) -> None:  # noqa: N807 - takes the place of a method
+    def __init__(self: T, **values: Any) -> None:  # noqa: N807 - takes the place of a method
         try:
-            init(self, **given)
+            init(self, **values)
         except ValidationError as error:
             path, reason = faults_of(error)[0]
             raise InvalidInput(reason, place=dotted(path) or None) from None
 
-    made.__init__ = __init__  # type: ignore[assignment]
-    return made  # type: ignore[return-value]
+    block.__init__ = __init__  # type: ignore[assignment]
+    return block  # type: ignore[return-value]
 
 
 def dotted(path: FieldPath, start: str = "") -> str:
@@ -315,8 +315,8 @@ def _fault(error: ErrorDetails) -> tuple[FieldPath, str]:
     if isinstance(inner, InvalidInput):  # a block names the field that does not go with the others
         return (*path, *(inner.place.split(".") if inner.place else ())), inner.reason
     if error["type"] == "literal_error":
-        known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        return path, f"must be one of {', '.join(known)}, not {quoted(value)}"
+        words = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        return path, f"must be one of {', '.join(words)}, not {quoted(value)}"
     kind = "a block of fields" if error["type"] in ("dataclass_type", "mapping_type", "dict_type") else error["msg"]
     return path, f"must be {kind}, not {quoted(value)}"
 

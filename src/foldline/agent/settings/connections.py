@@ -257,19 +257,19 @@ class DeliveryBlock:
     def delivery(self) -> Delivery:
         """Convert to the value of its kind. Raises InvalidInput that names the field."""
         extras = {"file": ("mode",), "webhook": ("secret_env",), "telegram": ("thread",)}
-        given = {each.name: found for each in fields(self) if (found := getattr(self, each.name)) is not None}
-        kinds = [kind for kind in extras if kind in given]
+        present = {each.name: found for each in fields(self) if (found := getattr(self, each.name)) is not None}
+        kinds = [kind for kind in extras if kind in present]
         if len(kinds) != 1:
             raise InvalidInput(f"must have one of {', '.join(extras)}" + (", not more" if kinds else ""))
         [kind] = kinds
-        for name in given:
+        for name in present:
             if name != kind and name not in extras[kind]:
                 raise InvalidInput(f"is of no use to a {kind}", place=name)
         if self.file is not None:
             return ToFile(path=self.file, mode=self.mode or "replace")
         if self.webhook is not None:
             return ToWebhook(url=self.webhook, secret_env=self.secret_env)
-        return ToTelegram(chat=given["telegram"], thread=self.thread)
+        return ToTelegram(chat=present["telegram"], thread=self.thread)
 
 
 class _Deliveries:

@@ -263,8 +263,8 @@ def check_document(document: YamlDocument, *, file: str) -> FileSettings:
 
 
 def _first_source(found: LocatedValue | Tree) -> str:
-    given = next((each for _, each in leaves({"": found})), None)
-    return given.source if given else "empty"
+    first = next((each for _, each in leaves({"": found})), None)
+    return first.source if first else "empty"
 
 
 class _LayerReader:

@@ -203,9 +203,9 @@ def _merged_tools(weak: Tree, strong: Tree) -> Tree:
         if old is None:
             continue
         # What the strong layer names in the opposite list leaves this one: the stronger word about a tool counts.
-        kept = [tool for tool in old.value if opposite is None or tool not in opposite.value]
+        remaining = [tool for tool in old.value if opposite is None or tool not in opposite.value]
         latest = old if new is None else new
-        names = list(dict.fromkeys((*kept, *(() if new is None else new.value))))
+        names = list(dict.fromkeys((*remaining, *(() if new is None else new.value))))
         out[name] = LocatedValue(names, latest.name, latest.file, latest.line)
     return out
 
@@ -285,11 +285,11 @@ def drop_field(tree: Tree, path: FieldPath) -> None:
 class Withheld:
     """A field that needs trust and has none; `what` says in a few words what it would do."""
 
-    given: LocatedValue
+    leaf: LocatedValue
     what: str
 
     def __str__(self) -> str:
-        return f"{self.given.file}: line {self.given.line}: {self.given.name}: {self.what}"
+        return f"{self.leaf.file}: line {self.leaf.line}: {self.leaf.name}: {self.what}"
 
 
 def without_trust(file: FileSettings, folder: Path) -> tuple[FileSettings, tuple[Withheld, ...]]:
@@ -317,11 +317,11 @@ def _restricted(tree: Tree, folder: Path) -> Iterator[tuple[str, Withheld]]:
         model = tree.get(name)
         if isinstance(model, dict):
             # The whole block, or its name would be looked up at a server that the file did not mean.
-            told = next((model[field] for field in ELSEWHERE if field in model), None)
-            if told is None and (file := _weights_file(model)) is not None:
+            target = next((model[field] for field in ELSEWHERE if field in model), None)
+            if target is None and (file := _weights_file(model)) is not None:
                 yield name, Withheld(file, f"load the weights {file.value}")
-            if told is not None:
-                yield name, Withheld(told, f"send the conversation to a server of its own choice, {told.value}")
+            if target is not None:
+                yield name, Withheld(target, f"send the conversation to a server of its own choice, {target.value}")
                 continue
             more = {field.removeprefix("extra."): leaf for field, leaf in leaves(model) if field.startswith("extra.")}
             if beyond := sorted(more.keys() - SAMPLING):
@@ -387,6 +387,6 @@ def _describe_server(name: str, server: Tree) -> str:
     else:
         does = f"change the MCP server {name}"
     values = [leaf.value for key, leaf in leaves(server) if key.startswith(("env.", "headers."))]
-    told = sorted({variable for value in values for variable in variable_names(str(value))})
+    variables = sorted({variable for value in values for variable in variable_names(str(value))})
     without = " and use its tools without asking" if "allow" in server and server["allow"].value else ""
-    return f"{does}{without}" + (f"; it is told {', '.join(told)}" if told else "")
+    return f"{does}{without}" + (f"; it is told {', '.join(variables)}" if variables else "")

@@ -166,12 +166,12 @@ class PolicySettings:
     def _goes_together(self, info: ValidationInfo) -> PolicySettings:
         if info.context == PARTIAL:
             return self
-        known = POLICY_SETTINGS[self.name]
+        settings = POLICY_SETTINGS[self.name]
         for name in self.settings:
-            if name not in known:
+            if name not in settings:
                 elsewhere = {"layered": "session.context", "confirm": "compact_threshold"}.get(self.name)
                 more = f"; what {self.name} takes is set as {elsewhere}" if elsewhere else ""
-                raise InvalidInput(f"is no setting of {self.name}; known are {', '.join(known)}{more}", place=name)
+                raise InvalidInput(f"is no setting of {self.name}; known are {', '.join(settings)}{more}", place=name)
         # Checks what only holds together, as that it lands below its trigger.
         self.value(ContextSettings(), None)
         return self

@@ -231,8 +231,8 @@ class FetchUrl:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind and not (_TEXT.match(kind) or kind in _HTML):
             size = response.headers.get("content-length")
-            told = f", {int(size):,} bytes" if size and size.isascii() and size.isdigit() else ""
-            raise InvalidInput(f"is no text: {kind}{told}", place="url")
+            detail = f", {int(size):,} bytes" if size and size.isascii() and size.isdigit() else ""
+            raise InvalidInput(f"is no text: {kind}{detail}", place="url")
         body = bytearray()
         cut = ""
         async for piece in _unpacked(response, self.max_bytes):
@@ -280,10 +280,10 @@ def _page_text(html: str, url: str, stop: StopSignal) -> str:
     with tempfile.TemporaryFile() as file:  # the reader is another process
         file.write(html.encode("utf-8", "surrogatepass"))
         try:
-            found = read_isolated(_PAGE_TEXT, file, stop, max_seconds=READ_SECONDS, given=[url[:2_000]])
+            found = read_isolated(_PAGE_TEXT, file, stop, max_seconds=READ_SECONDS, arguments=[url[:2_000]])
         except ProcessTimedOut:
-            told = f"is a page that cannot be read: it took more than {READ_SECONDS:g} seconds"
-            raise InvalidInput(told, place="url") from None
+            reason = f"is a page that cannot be read: it took more than {READ_SECONDS:g} seconds"
+            raise InvalidInput(reason, place="url") from None
     if not isinstance(found.get("text"), str):
         raise InvalidInput(f"is a page that cannot be read: {found.get('error')}", place="url")
     return str(found["text"])

@@ -30,7 +30,7 @@ class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does no
 
 
 def read_isolated(
-    script: Path, file: BinaryIO, stop: StopSignal, *, max_seconds: float, given: Sequence[str] = ()
+    script: Path, file: BinaryIO, stop: StopSignal, *, max_seconds: float, arguments: Sequence[str] = ()
 ) -> dict[str, object]:
     """Run a script with a file as its standard input. Returns the JSON object that it prints, or {"error": reason}.
 
@@ -41,7 +41,7 @@ def read_isolated(
     os.lseek(file.fileno(), 0, os.SEEK_SET)
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     # -P: no module of the working directory may take the place of one of Python's own.
-    command = [sys.executable, "-P", str(_CONFINED), str(script), *given]
+    command = [sys.executable, "-P", str(_CONFINED), str(script), *arguments]
     ends = time.monotonic() + max_seconds
     with subprocess.Popen(
         command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
@@ -68,6 +68,6 @@ def _answer(out: bytes, errors: bytes) -> dict[str, object]:
     try:
         found = json.loads(out)
     except ValueError:
-        said = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return {"error": said or "its reader was ended, by the limit of its memory or of its time"}
+        message = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return {"error": message or "its reader was ended, by the limit of its memory or of its time"}
     return found if isinstance(found, dict) else {}

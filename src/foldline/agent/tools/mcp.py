@@ -231,8 +231,8 @@ class _McpTool:
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Ask, unless settings allow it, and call. Raises InvalidInput if the server has ended or refuses."""
         if not self.link.config.allow:
-            told = json.dumps(arguments, ensure_ascii=False)
-            if not await is_allowed(scope, self.name, f"{self.own_name} of MCP server {self.link.name}: {told}"):
+            shown = json.dumps(arguments, ensure_ascii=False)
+            if not await is_allowed(scope, self.name, f"{self.own_name} of MCP server {self.link.name}: {shown}"):
                 return ToolOutcome(CONSENT_NEEDED, is_error=True)
         result = await self.link.call(self.own_name, arguments)
         return ToolOutcome(_text(result), is_error=bool(result.is_error))

@@ -86,7 +86,7 @@ class _PageReader(HTMLParser):
         if self._silent:
             self._depth += tag == self._silent
             return
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag in _SILENT:
             self._silent, self._depth = tag, 1
         elif tag == "title":
@@ -100,14 +100,14 @@ class _PageReader(HTMLParser):
         elif tag in {"td", "th"}:
             self.add("| " if self._at_start() else " | ")
         elif tag == "a":
-            self._link = (given.get("href") or "", len(self.pieces))
-        elif tag == "img" and (words := (given.get("alt") or "").strip()):
+            self._link = (attributes.get("href") or "", len(self.pieces))
+        elif tag == "img" and (words := (attributes.get("alt") or "").strip()):
             self.add(f"[image: {words}]")
         elif tag in _BLOCKS:
             self._verbatim += tag == "pre"
             self.add("\n" if tag == "tr" else "\n\n")
-        if tag == "base" and given.get("href"):
-            self._url = _whole(self._url, given["href"] or "")
+        if tag == "base" and attributes.get("href"):
+            self._url = _whole(self._url, attributes["href"] or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
@@ -152,8 +152,8 @@ def _whole(base: str, href: str) -> str:
         address = urljoin(base, href.strip())
     except ValueError:
         return ""
-    known = address.startswith(("http://", "https://", "mailto:"))
-    return address if known and len(address) <= ADDRESS_CHARS else ""
+    absolute = address.startswith(("http://", "https://", "mailto:"))
+    return address if absolute and len(address) <= ADDRESS_CHARS else ""
 
 
 if __name__ == "__main__":

@@ -256,8 +256,8 @@ class ProcessOutput(asyncio.Protocol):
         # An incremental decoder drops a character that is cut off at the end.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._head)).replace("\0", "\ufffd")
         start = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
-        told = f"[… {left_out:,} of {self.total_bytes:,} bytes are left out here …]"
-        return f"{head}\n{told}\n{_text(tail[start:])}"
+        note = f"[… {left_out:,} of {self.total_bytes:,} bytes are left out here …]"
+        return f"{head}\n{note}\n{_text(tail[start:])}"
 
 
 def _text(data: bytes) -> str:

@@ -195,12 +195,12 @@ class _SchemaChecker:
                 yield _SchemaFault(place, f"{name!r} is missing")
         for name, member in value.items():
             inside = f"{place}.{name}" if place else str(name)
-            known = [properties[name]] if name in properties else []
-            known += [inner for pattern, inner in patterns if self._fits(pattern, name)]
-            if not known and others is False:
+            inner_schemas = [properties[name]] if name in properties else []
+            inner_schemas += [inner for pattern, inner in patterns if self._fits(pattern, name)]
+            if not inner_schemas and others is False:
                 listed = f"known are {', '.join(properties)}" if properties else "none is taken"
                 yield _SchemaFault(inside, f"is not an argument; {listed}" if not place else f"is not known; {listed}")
-            for inner in known or [others]:
+            for inner in inner_schemas or [others]:
                 if inner is not False:
                     yield from self.check(inner, member, inside, depth + 1)
 

@@ -107,21 +107,21 @@ def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     lines: list[str] = []
     chars = 0
     for of, number, line in found:
-        told = f"{of}line {number}: {line}"
+        shown = f"{of}line {number}: {line}"
         # The number of matches is exact even where not all are shown: it tells whether to narrow the pattern.
-        if chars + len(told) > FOUND_CHARS:
+        if chars + len(shown) > FOUND_CHARS:
             lines.append(f"[{len(found) - len(lines):,} more lines match; narrow the pattern, or name an entry]")
             break
-        lines.append(told)
-        chars += len(told) + 1
+        lines.append(shown)
+        chars += len(shown) + 1
     return "\n".join([f"{len(found):,} lines of {where} match {pattern!r}:", *lines])
 
 
 def _compact_schema() -> dict[str, Json]:
-    told = "What the summary must keep, in a sentence or two."
+    description = "What the summary must keep, in a sentence or two."
     return {
         "type": "object",
-        "properties": {"instructions": {"type": "string", "description": told}},
+        "properties": {"instructions": {"type": "string", "description": description}},
         "additionalProperties": False,
     }
 

@@ -95,8 +95,8 @@ class Toolbox:
         # All names, nearest first: a model that sees only the nearest may be led to the wrong tool.
         near = difflib.get_close_matches(name[:64], self._tools, n=len(self._tools) or 1, cutoff=0.4)
         listed = [*near, *(other for other in self._tools if other not in near)]
-        known = f"there are {', '.join(listed)}" if listed else "there are no tools"
-        return f"There is no tool {name[:80]!r}; {known}."
+        hint = f"there are {', '.join(listed)}" if listed else "there are no tools"
+        return f"There is no tool {name[:80]!r}; {hint}."
 
 
 def _wire(tool: Tool, dialect: str) -> dict[str, Json]:

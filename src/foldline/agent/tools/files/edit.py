@@ -53,17 +53,17 @@ def _file_lines(text: str) -> list[str]:
 
 def _first(lines: Sequence[str]) -> list[str]:
     """Return the first lines. If there are too many, long runs of removed lines are cut first."""
-    told = [_with_count(line) for line in lines]
-    if len(told) > PREVIEW_LINES:
-        told = []
+    counted = [_with_count(line) for line in lines]
+    if len(counted) > PREVIEW_LINES:
+        counted = []
         for goes, run in groupby(lines, lambda line: line.startswith("-")):
             whole = list(run)
             shown = whole[:GOING_LINES] if goes else whole
-            told += map(_with_count, shown)
+            counted += map(_with_count, shown)
             if len(whole) > len(shown):
-                told.append((f"… {len(whole) - len(shown):,} more lines that go", len(whole) - len(shown)))
-    out = [clipped(line) for line, _ in told[:PREVIEW_LINES]]
-    if hidden := sum(count for _, count in told[PREVIEW_LINES:]):
+                counted.append((f"… {len(whole) - len(shown):,} more lines that go", len(whole) - len(shown)))
+    out = [clipped(line) for line, _ in counted[:PREVIEW_LINES]]
+    if hidden := sum(count for _, count in counted[PREVIEW_LINES:]):
         out.append(f"… {hidden:,} more line{'s' * (hidden != 1)} of this change not shown")
     return out
 
@@ -296,8 +296,8 @@ def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bo
             f"occurs {count:,} times in {path} ({where}); give more of the text around it, or all=true", place="old"
         )
     if count > MAX_PLACES:
-        told = f"occurs {count:,} times in {path}, more than {MAX_PLACES:,}: give more of the text around it"
-        raise InvalidInput(told, place="old")
+        reason = f"occurs {count:,} times in {path}, more than {MAX_PLACES:,}: give more of the text around it"
+        raise InvalidInput(reason, place="old")
     # Computed before the replacement is built: a small `old` in many places can grow a file without bound.
     if len(text) + count * (len(new) - len(old)) > MAX_BYTES:
         raise InvalidInput(f"would make {path} larger than {size_text(MAX_BYTES)}", place="new")

@@ -154,17 +154,17 @@ def _pieces(file: BinaryIO, start: int, encoding: str, stop: StopSignal) -> Iter
 
 def each_line(pieces: Iterator[str], max_chars: int) -> Iterator[str]:
     """Split pieces of a text into lines without ends, each cut to `max_chars`."""
-    held = ""
+    pending = ""
     for piece in pieces:
         *whole, rest = piece.split("\n")
         if whole:
-            yield (held + whole[0])[:max_chars]
+            yield (pending + whole[0])[:max_chars]
             yield from (line[:max_chars] for line in whole[1:])
-            held = ""
-        if len(held) < max_chars:
-            held += rest
-    if held:
-        yield held[:max_chars]
+            pending = ""
+        if len(pending) < max_chars:
+            pending += rest
+    if pending:
+        yield pending[:max_chars]
 
 
 class LineRange(NamedTuple):
@@ -177,24 +177,24 @@ class LineRange(NamedTuple):
 def part(pieces: Iterator[str], start: int, stop: int | None, max_chars: int) -> LineRange:
     """Return lines `start` to `stop` (None: the last) of a text in pieces, up to `max_chars`."""
     lines: list[str] = []
-    number, held, last = 1, 0, ""
+    number, chars, last = 1, 0, ""
     for piece in pieces:
         last = piece[-1:] or last
         ends = piece.count("\n")
-        if number + ends < start or held > max_chars:
-            if held > max_chars and stop is not None:
+        if number + ends < start or chars > max_chars:
+            if chars > max_chars and stop is not None:
                 return LineRange(lines, None)
             number += ends
             continue
         for at, line in enumerate(piece.split("\n")):
             number += at > 0
-            if number < start or held > max_chars or (stop is not None and number > stop):
+            if number < start or chars > max_chars or (stop is not None and number > stop):
                 continue
             if at == 0 and lines:
                 lines[-1] += line
             else:
                 lines.append(line)
-            held += len(line) + 1
+            chars += len(line) + 1
         if stop is not None and number > stop:
             return LineRange(lines, None)
     total = number - (last == "\n" and number > 1)
@@ -216,8 +216,8 @@ def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, max_seconds: float 
     try:
         found = read_isolated(_PDF_CHILD, file, stop, max_seconds=max_seconds)
     except ProcessTimedOut:
-        told = f"is a PDF that cannot be read: it took more than {max_seconds:g} seconds"
-        raise InvalidInput(told, place=path) from None
+        reason = f"is a PDF that cannot be read: it took more than {max_seconds:g} seconds"
+        raise InvalidInput(reason, place=path) from None
     error, pages, total = found.get("error"), found.get("pages"), found.get("total")
     if error or not isinstance(pages, list) or not isinstance(total, int):
         raise InvalidInput(f"is a PDF that cannot be read: {error or 'no pages were found'}", place=path)

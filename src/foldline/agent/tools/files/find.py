@@ -43,9 +43,9 @@ NOTES_TOKENS: Final = 80
 def _schema(required: tuple[str, ...], **properties: tuple[str, str]) -> dict[str, Json]:
     """Build a schema of arguments from (type, description) by name."""
     described: dict[str, Json] = {}
-    for name, (kind, told) in properties.items():
+    for name, (kind, description) in properties.items():
         least = {"integer": {"minimum": 1}, "string": {"minLength": 1}}.get(kind, {})
-        described[name] = {"type": kind, **least, "description": told}
+        described[name] = {"type": kind, **least, "description": description}
     return {"type": "object", "properties": described, "required": list(required), "additionalProperties": False}
 
 
@@ -99,8 +99,8 @@ class ListFiles:
 
         most = largest(0, min(limit, len(found)), lambda n: self.counter.text(text(n)) <= budget_tokens)
         more = len(found) - most
-        told = [f"… and {more:,} more; list a folder further down, or give a pattern"] if more else []
-        return "\n".join([*([text(most)] if most else []), *told, *walk.notes()])
+        note = [f"… and {more:,} more; list a folder further down, or give a pattern"] if more else []
+        return "\n".join([*([text(most)] if most else []), *note, *walk.notes()])
 
 
 def _walk(workspace: Workspace, arguments: Mapping[str, Json], stop: StopSignal, depth: int = MAX_DEPTH) -> Walk:
@@ -175,10 +175,10 @@ class SearchFiles:
             where = "1 file" if search.files == 1 else f"{search.files:,} files"
             return "\n".join([f"[no line matches, in {where}]", *search.notes(), *walk.notes()])
         lines = search.found[:limit]
-        kept = largest(0, len(lines), lambda n: self.counter.text("\n".join(lines[:n])) <= budget_tokens)
-        more = search.count - kept
-        told = [f"… and {more:,} more; {search.count:,} lines match, in {search.hits:,} of {search.files:,} files"]
-        return "\n".join([*lines[:kept], *(told if more else []), *search.notes(), *walk.notes()])
+        fitting = largest(0, len(lines), lambda n: self.counter.text("\n".join(lines[:n])) <= budget_tokens)
+        more = search.count - fitting
+        note = [f"… and {more:,} more; {search.count:,} lines match, in {search.hits:,} of {search.files:,} files"]
+        return "\n".join([*lines[:fitting], *(note if more else []), *search.notes(), *walk.notes()])
 
 
 class _Search:
@@ -257,8 +257,8 @@ class _Search:
         if self._cut:
             out.append(f"[{self._cut:,} lines have more than {MAX_LINE_CHARS:,} characters: the rest was not searched]")
         if self._work.ended:
-            told = f"[ended after {MAX_STEPS // 1_000_000} million steps; name a folder or a glob, repeat less in the "
-            out.append(f"{told}pattern, or begin it with plain letters]")
+            ended = f"[ended after {MAX_STEPS // 1_000_000} million steps; name a folder or a glob, repeat less in the "
+            out.append(f"{ended}pattern, or begin it with plain letters]")
         elif self.ended:
             out.append(f"[ended after {self._chars // 1_000_000} million characters; name a folder or a glob]")
         return out
