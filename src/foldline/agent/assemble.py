@@ -57,7 +57,7 @@ def system_prompt(tools: Collection[str]) -> str:
     return "\n".join(lines)
 
 
-# Tools that change things: off unless allowed, and even then a person allows each call.
+# Tools that change things: off unless settings allow them, and even then a person allows each call.
 ASKED_FOR = ("write_file", "edit_file", "run_command")
 
 
@@ -66,9 +66,9 @@ class Parts:
     """What an agent and its sub-agents share.
 
     `window_tokens` is the window to keep to. `summaries` is the provider that summarises (None: no model is asked).
-    `allowed` asks a person for one call. `more_tools` are those of MCP servers. `calls` is where model calls are
-    logged. `learned` are windows by (endpoint, model). Without `tools` the model is offered none. `writes_in_thread` as
-    `AgentSession` has it.
+    `allowed` asks a person to permit one call. `more_tools` are the tools of MCP servers. `calls` is the log of model
+    calls. `learned` are windows by (endpoint, model). Without `tools` the model is offered none. `writes_in_thread` is
+    that of `AgentSession`.
     """
 
     settings: AgentSettings
@@ -95,7 +95,7 @@ def assemble(
 ) -> Agent:
     """Assemble an agent: with the session in `stored`, or with a live `session` of the same dialect.
 
-    O(log). Raises InvalidInput.
+    `emit` receives every event of its turns. O(log). Raises InvalidInput.
     """
     settings, provider = parts.settings, parts.provider
     stored = stored if session is None else session.stored
@@ -118,6 +118,7 @@ def assemble(
     live = session or AgentSession(run_settings, stored=stored, listen=emit, learned=parts.learned)
     live.writes_in_thread = parts.writes_in_thread
 
+    # Read from the session at each call: `undo` and `switch` replace its context.
     def room() -> Room:
         return Room(live.context.limits.window_tokens, live.context.view.tokens)
 
@@ -145,6 +146,7 @@ def tool_names(settings: AgentSettings) -> tuple[str, ...]:
 
 def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:
     settings, workspace = parts.settings, parts.workspace
+    # Made only if offered: a tool may refuse its platform or need an extra.
     makers: dict[str, Callable[[], Tool]] = {
         "read_file": lambda: ReadFile(workspace),
         "list_files": lambda: ListFiles(workspace),
@@ -174,13 +176,14 @@ class _SubAgents:
     def __init__(self, parts: Parts, emit: Listener, stored: StoredSession | None, above: _SubAgents | None) -> None:
         self._parts, self._emit, self._stored = parts, emit, stored
         self._first: _SubAgents = self if above is None else above._first
-        self._unkept = 0
+        self._unstored = 0
         self.depth: int = 0 if above is None else above.depth + 1
 
     def started(self) -> int:
         """Return how many were started in the session. O(their number)."""
         first = self._first
-        return first._unkept if first._stored is None else _agents_in(first._stored.agents())
+        # Counted on disk where there is one: a number in memory would start again with each process.
+        return first._unstored if first._stored is None else _agents_in(first._stored.agents())
 
     async def begin(self, task: str, number: int) -> TurnEnded:
         """Start a sub-agent and run it to its end."""
@@ -188,16 +191,17 @@ class _SubAgents:
         # A sub-agent of a session on disk is on disk too, so that a crash loses none of its work.
         own = None if self._stored is None else self._session(self._stored)
         # Counted before it runs: agents that start at the same time must not pass the limit together.
-        self._first._unkept += 1
+        self._first._unstored += 1
 
+        # Of its events only what a person follows: its words are the result of the call, and its folds its own.
         def forward(event: AgentEvent) -> None:
             if isinstance(event, ToolStarted):
                 emit(Notice(f"agent {number}: {event.tool} {event.arguments}"))
             elif isinstance(event, Notice):
                 emit(Notice(f"agent {number}: {event.text}"))
 
-        async def allowed(ask: PermissionRequest) -> bool:
-            return await parts.allowed(replace(ask, what=f"agent {number}: {ask.what}"))
+        async def allowed(request: PermissionRequest) -> bool:
+            return await parts.allowed(replace(request, what=f"agent {number}: {request.what}"))
 
         with ExitStack() as stack:
             if own is not None:
@@ -254,13 +258,13 @@ def _summarize(parts: Parts, log: _CallRecorder) -> AsyncSummarize | None:
     chosen = parts.summaries or parts.provider
     if not parts.settings.summaries or lookup(chosen.model, local=True).summaries == "off":
         return None
-    asks = summariser(chosen, on_reply=log.summary)
+    summarize = summariser(chosen, on_reply=log.summary)
     model = parts.settings.model if parts.summaries is None else parts.settings.summariser or parts.settings.model
     if chosen.endpoint == parts.provider.endpoint and is_text_only(model.extra):
-        return asks
+        return summarize
     # As a plain callable it only writes by prompts of its own. To continue the session instead would hit no cache at
     # another endpoint, and could trigger unknown fields of `extra`.
-    return asks.__call__
+    return summarize.__call__
 
 
 class _CallRecorder:
@@ -283,12 +287,13 @@ class _CallRecorder:
 
     def _refused(self, request: Request) -> dict[str, Json]:
         """Return about the body of a request without a reply, to compare it with those that got one."""
-        beside: dict[str, Json] = {"model": self._provider.model, "tools": request.tools}
+        # Rebuilt, since a provider hands out the body that it sent with the reply alone.
+        fields: dict[str, Json] = {"model": self._provider.model, "tools": request.tools}
         form = dialect_named(self._provider.dialect).body
         if form.system is not None:
-            return {**beside, form.messages: request.messages, form.system: form.system_json(request.system)}
+            return {**fields, form.messages: request.messages, form.system: form.system_json(request.system)}
         lead = [{"role": "system", "content": request.system}] if request.system else []
-        return {**beside, form.messages: [*lead, *request.messages]}
+        return {**fields, form.messages: [*lead, *request.messages]}
 
     async def summary(self, reply: Reply) -> None:
         """Record a call of the summariser."""

@@ -1,4 +1,4 @@
-"""The events of an agent: frozen values, and their JSON form."""
+"""The events of an agent: frozen values, and their form in JSON."""
 
 from __future__ import annotations
 
@@ -126,6 +126,7 @@ AgentEvent: TypeAlias = (
 )
 Listener: TypeAlias = Callable[[AgentEvent], None]
 
+# Written out, not derived from the classes: clients match these names, and renaming a class must not change them.
 _NAMES: Final[Mapping[type, str]] = {
     Accepted: "accepted",
     Calling: "calling",
@@ -152,11 +153,13 @@ def as_json(event: AgentEvent) -> dict[str, Json]:
 
 def _plain(value: object) -> Json:
     if isinstance(value, Fold):
+        # Without the messages of the fold: they are in the session, and an event of each fold would repeat the window.
         keep = ("id", "start", "stop", "reducer", "reason", "before_tokens", "tokens", "archive")
         return {name: getattr(value, name) for name in keep}
     if isinstance(value, Message):
         return value.text
     if isinstance(value, WindowUsage):
+        # Computed here, since a client has no method to call.
         return {**dataclasses.asdict(value), "utilization": value.utilization}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}

@@ -74,6 +74,7 @@ class Agent:
 
     def pause(self) -> None:
         """End the running turn once its current reply or tool calls are recorded. Without a turn, do nothing."""
+        # Not mid-reply: the reply is paid for, and a call that has run must have its result recorded.
         self._pausing = self._running
 
     async def run(self, prompt: str, *, key: str = "") -> TurnEnded:
@@ -96,6 +97,7 @@ class Agent:
     async def _run(self, prompt: str, key: str) -> TurnEnded:
         await self.session.count_in_background(prompt)
         entry = self.session.add_user_message(prompt, key=key)
+        # The end of a turn that no branch below names: an error of ours, or a full disk.
         ended = TurnEnded(reason="failed", message="The turn broke off.")
         try:
             await self.session.flush()
@@ -150,6 +152,7 @@ class Agent:
         refusals = discarded = 0
         while True:
             request = await self.session.prepare(self.summarize)
+            # Announced after folding, so that users see the size that is sent and not the size before.
             size_bytes = self.session.context.view.content_bytes
             calling = Calling(
                 messages=len(request.messages), size_bytes=size_bytes, tokens=request.tokens, iteration=iteration
@@ -207,6 +210,7 @@ class Agent:
     async def _record_reply(self, request: Request, reply: Reply) -> Reply:
         """Record a reply and its usage. Returns it with the ids of its calls as they will be sent back."""
         sent = [call.id for entry in self.session.record(reply.messages) for call in entry.message.calls]
+        # Some servers report no usage; the estimate stands in, marked as such.
         written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
         counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
         usage = self.session.observe(counted)

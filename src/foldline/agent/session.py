@@ -64,6 +64,7 @@ class AgentSession:
         self._written = self._context.event_count
         if stored is not None:
             self._context.release()  # so that a session of months takes only the memory of its window
+        # A process that ended between a reply and its results leaves calls that every provider would refuse.
         self._answer_open_calls(NOT_KEPT)
 
     # --- state ------------------------------------------------------------------------------------------------------
@@ -194,6 +195,7 @@ class AgentSession:
         # A learned limit belongs to a server and its model, and would cut the window of another.
         events = [event for event in self._all_events() if same or not isinstance(event, Limited)]
         context = self._build_context(events, settings)
+        # Built first: if it fails, neither the file nor this object has changed.
         if self.stored is not None:
             self.stored.change(model=settings.model, policy=settings.policy.name)
         self.settings, self._context = settings, context
@@ -258,10 +260,10 @@ class AgentSession:
     # --- storage ------------------------------------------------------------------------------------------------------
 
     def _build_context(self, events: Sequence[Event], settings: RunSettings, *, quiet: bool = False) -> Context:
-        gate, archive, counting = _GatedListener(self._on_event), RecallableArchive(self._originals), dict[str, Any]()
+        gate, archive = _GatedListener(self._on_event), RecallableArchive(self._originals)
         counter = BackgroundCounter(settings.counter)
-        if not hasattr(settings.counter, "message"):  # a counter of whole messages never asks for a single text
-            counting["counter"] = counter
+        # A counter of whole messages never asks for a single text, so that there is nothing to count ahead.
+        counting: dict[str, Any] = {} if hasattr(settings.counter, "message") else {"counter": counter}
         context = settings.context(events, learned=self.learned, archive=archive, on_event=gate, **counting)
         gate.open = not quiet  # replayed events were emitted when they happened
         context.in_thread = self._read_history
@@ -271,6 +273,7 @@ class AgentSession:
 
     async def _read_history(self, read: Callable[[], Any]) -> Any:
         """Run a read of a large history, in a thread if other sessions share the loop."""
+        # To its end even when cancelled: the context would otherwise change under a thread that still reads it.
         return await FOLDS.run(lambda _: read(), run_to_end=True) if self.writes_in_thread else read()
 
     def _on_event(self, event: ContextEvent) -> None:
@@ -307,6 +310,7 @@ class AgentSession:
 
     async def _store_folds(self) -> None:
         """Store new folds, then release what they cover."""
+        # In this order: once released, a message can be read from disk alone.
         new = self._context.event_count - self._written
         self._write()
         await self.flush()
@@ -347,6 +351,7 @@ class _GatedListener:
 
 def open_calls(context: Context) -> tuple[ToolCall, ...]:
     """Return the calls of the newest turn that have no result. O(newest group)."""
+    # The newest group only: older ones were answered, or the next user message would not have been recorded.
     tile = next((tile for tile in reversed(context.view.tiles) if tile.entries or tile.fold is not None), None)
     if tile is None or tile.fold is not None:
         return ()

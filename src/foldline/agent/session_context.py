@@ -31,10 +31,11 @@ _INLINE_CHARS: Final = 65_536
 class MessageLimit:
     """Folds the oldest messages when those that are shown come near `memory_limit` of the window.
 
-    What was folded can be let go of (`Context.release`); what is shown cannot, since each request holds it. It acts at
-    `trigger` of the limit, so that what comes in before the next request has room below it, and goes down to `landing`,
-    so that the prefix moves once in many turns. A digest stands for what leaves, a notice where that would be no
-    shorter. Many short messages get here before their tokens fill a window: 100 tokens each is where both meet.
+    Folded messages can leave memory (`Context.release`); shown ones cannot, since each request carries them. It acts at
+    `trigger` of the limit, which leaves room for what arrives before the next request, and folds down to `landing`, so
+    that the prefix changes once in many turns. A digest replaces what leaves, or a notice where a digest would be no
+    shorter. Only many short messages reach this limit before their tokens fill the window: both meet at 100 tokens
+    each.
     """
 
     trigger: float = 0.9
@@ -50,6 +51,7 @@ class MessageLimit:
             return
         reason = f"{shown:,} messages shown, {limit:,} may be held in memory"
         for span in view.spans(self._first_kept(view, int(self.landing * limit))):
+            # A single fold is as short as it gets; folding it again would only add a layer.
             if span.last == span.first + 1 and view.tiles[span.first].fold is not None:
                 continue
             fold = self._digest(view, span, reason) or drop_fold(view, span, reducer=self.name, reason=reason)
@@ -65,6 +67,7 @@ class MessageLimit:
         first = len(view.tiles)
         for tile in reversed(view.tiles):
             most -= len(tile.entries)
+            # The newest tile stays whatever its size: a request without it would have nothing to answer.
             if most < 0 and first < len(view.tiles):
                 break
             first -= 1
@@ -91,7 +94,8 @@ class RunSettings:
         """Replay events into a context with a bound on its messages in memory (S3.02). O(log)."""
         settings = {name: getattr(self, name) for name in self.__slots__}
         policy = self.policy
-        if policy.auto:  # the limit folds too, and must not where the user switched folding off
+        # Only with `auto`: the limit folds too, and must not where the user has switched folding off.
+        if policy.auto:
             settings["policy"] = replace(policy, always=(*policy.always, MessageLimit()))
         return Context.replay(events, **{**settings, **more})
 
@@ -162,6 +166,7 @@ class RecallableArchive:
         buffered = dict(self._buffered)
         if buffered and isinstance(self._inner, ManyAtOnce):
             self._inner.put_all(buffered.values())
+        # Removed one by one after their write, so that a full disk leaves only unwritten ones for the next attempt.
         for key, data in buffered.items():
             if not isinstance(self._inner, ManyAtOnce):
                 self._inner.put(data)

@@ -37,13 +37,14 @@ async def run_calls(
     try:
         await asyncio.wait(tasks)
     finally:
-        # Also when cancelled: a call without a result would make every later request invalid.
+        # Also when cancelled: providers refuse a history in which a call has no result, now and at every later request.
         try:
             await _cancel([task for task in tasks if not task.done()])
         finally:
             outcomes = [_outcome(task) for task in tasks]
             pairs = zip(calls, outcomes, strict=True)
             record([(call, outcome.text, outcome.is_error) for call, outcome in pairs])
+    # Raised only now, after all results are recorded: a faulty listener must not cost the turn its results.
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
@@ -84,6 +85,7 @@ async def _run(call: ToolCall, toolbox: Toolbox, scope: CallScope, emit: Listene
 def result_messages(dialect: str, results: Sequence[tuple[ToolCall, str, bool]]) -> list[Wire]:
     """Return the messages that carry results: one for each, or one for all (Anthropic)."""
     codec = codec_for(dialect)
+    # A codec that cannot merge returns None: its dialect has one message for each result (OpenAI chat completions).
     messages = [_marked(codec, codec.answer(call, text), is_error) for call, text, is_error in results]
     merged = codec.merge(messages) if len(messages) > 1 else None
     return [codec.write(merged)] if merged is not None else [codec.write(message) for message in messages]
@@ -93,5 +95,6 @@ def _marked(codec: Codec, message: Message, is_error: bool) -> Message:
     """Return the message, with `is_error` on its result if the dialect has such a field (Anthropic)."""
     if not is_error or not dialect_named(codec.dialect).failed_results:
         return message
+    # `revise`, not a new message: fields that the codec does not know must survive.
     parts = [replace(part, is_error=True) if isinstance(part, ToolResult) else part for part in message.parts]
     return codec.revise(message, parts)

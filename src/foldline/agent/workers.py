@@ -165,7 +165,7 @@ class Workers:
         self._threads: set[threading.Thread] = set()
 
     async def run(self, work: Callable[[StopSignal], T], *, run_to_end: bool = False) -> T:
-        """Run `work` in a thread and return its result.
+        """Run `work` in a thread, and return its result.
 
         A cancellation removes a queued job; a running one is signalled and no longer waited for, except with
         `run_to_end`, where its end is awaited. Raises what the work raises, and InvalidInput if the owner's queue is
@@ -223,6 +223,7 @@ class Workers:
 
     def _next_job(self) -> _ThreadJob | None:
         """Return the first queued job of the next owner below its share."""
+        # By owner, not by age: the one with the longest queue would otherwise fill the pool. O(owners).
         return next(
             (queue[0] for owner, queue in self._waiting.items() if self._started[owner] < self._per_owner), None
         )

@@ -118,6 +118,7 @@ def secret_path(value: Json, name: str) -> FieldPath | None:
 
 def quoted(value: Json) -> str:
     """Return a value for an error: short, on one line."""
+    # Cut: an error is one line, and a pasted value may be a whole document.
     return "nothing" if value is None else repr(value)[:80]
 
 
@@ -272,6 +273,7 @@ def settings_block(cls: type[T]) -> type[T]:
 
     A dataclass and not a BaseModel: settings are copied by `dataclasses.replace`, and compared by their values alone.
     """
+    # By both names: a file says max_late, code max_late_seconds.
     config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
     block = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, slots=True, config=config)(cls)
     init = block.__init__
@@ -297,6 +299,7 @@ def dotted(path: FieldPath, start: str = "") -> str:
 
 def faults_of(error: ValidationError, *, partial: bool = False) -> list[tuple[FieldPath, str]]:
     """Return (path, reason) of each error. With `partial`, missing fields are none: another layer may have them."""
+    # Without the links to pydantic's own pages, which explain Python types and not settings.
     found = error.errors(include_url=False)
     return [_fault(each) for each in found if not (partial and each["type"] == "missing")]
 
@@ -309,6 +312,7 @@ def _fault(error: ErrorDetails) -> tuple[FieldPath, str]:
         return path[:-1], f"must have a {path[-1]}"
     if error["type"] == "unexpected_keyword_argument":
         return path, UNKNOWN
+    # Before any message that would quote the value: errors end up in logs and in screenshots.
     if holds_secret(value, str(path[-1]) if path else ""):
         return path, SECRET
     inner = error.get("ctx", {}).get("error")

@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 NEW: Final = "new"
-"""As a session: another one for each run."""
+"""As the session of an entry: another one for each run."""
 
 TELEGRAM_TOKEN: Final = "FOLDLINE_TELEGRAM_TOKEN"
 """The environment variable of the bot's token."""
@@ -86,6 +86,7 @@ class McpSettings:
 
     @model_validator(mode="after")
     def _is_one_server(self, info: ValidationInfo) -> McpSettings:
+        # One layer may have the command and another its arguments: only all layers together can be judged.
         if info.context == PARTIAL:
             return self
         if (self.command is None) == (self.url is None):
@@ -146,7 +147,7 @@ def _session_name(value: Json) -> str:
 
 
 class _FileCheck(Check):
-    """A check that only files undergo. In code a duration is a number, and a zone may belong to another machine."""
+    """A check of values from files alone. In code a duration is a number, and a zone may belong to another machine."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source, handler
@@ -165,9 +166,11 @@ def _seconds(value: Json) -> float:
 
 def _file(value: Json) -> str:
     found = word(value)
+    # Both kinds of paths on every system: a file of settings moves between machines.
     pure = PurePosixPath(found)
     if pure.is_absolute() or PureWindowsPath(found).anchor or ".." in pure.parts or not pure.name:
         raise InvalidInput(f"must be a path of a file within the workspace, not {quoted(value)}")
+    # Other braces are refused now, so that a later version can give them a meaning.
     if "{" in (rest := found.replace("{date}", "")) or "}" in rest:
         raise InvalidInput(f"may have {{date}} in it and no other braces, not {quoted(value)}")
     return found
@@ -185,6 +188,7 @@ def _webhook(value: Json) -> str:
 
 
 def _is_loopback(host: str) -> bool:
+    # By the text alone: a name that resolves to this machine today may lead elsewhere at the time of the run.
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -192,6 +196,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _chat(value: Json) -> int | str:
+    # Ids have up to 52 significant bits (Bot API, "Chat"), groups negative ones; a name has 5 to 32 characters.
     if isinstance(value, int) and not isinstance(value, bool) and 0 < abs(value) < 2**53:
         return value
     if isinstance(value, str) and re.fullmatch(r"@[A-Za-z][A-Za-z0-9_]{3,31}", value):
@@ -256,6 +261,7 @@ class DeliveryBlock:
 
     def delivery(self) -> Delivery:
         """Convert to the value of its kind. Raises InvalidInput that names the field."""
+        # Refused, not ignored: a `secret_env` beside a file would look as if something were signed.
         extras = {"file": ("mode",), "webhook": ("secret_env",), "telegram": ("thread",)}
         present = {each.name: found for each in fields(self) if (found := getattr(self, each.name)) is not None}
         kinds = [kind for kind in extras if kind in present]
@@ -277,6 +283,7 @@ class _Deliveries:
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source
+        # The block is one of pydantic's, so that an error in it keeps its path: deliver[0].webhook.
         block = core_schema.no_info_after_validator_function(
             DeliveryBlock.delivery, handler.generate_schema(DeliveryBlock)
         )

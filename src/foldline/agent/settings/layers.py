@@ -73,7 +73,8 @@ def settings_schema() -> dict[str, Json]:
     block = BLOCK.json_schema(ref_template="#/$defs/{model}")
     definitions = {**block.pop("$defs"), "Agent": block}
     properties = block["properties"]
-    for name in ("model", "summariser", "policy"):  # a word stands for the block's name
+    # A word stands for the name of the block, which pydantic does not see: the reader of files expands it before.
+    for name in ("model", "summariser", "policy"):
         described = {"description": properties[name]["description"]}
         properties[name] = described | {"anyOf": [*_forms(properties[name]), {"type": "string"}]}
     agent: Json = {"$ref": "#/$defs/Agent"}

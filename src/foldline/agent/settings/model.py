@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 OFF: Final = "off"
-"""In place of a summariser: none."""
+"""In place of a summariser: no model summarises."""
 
 KEEP_CALLS: Final = 20_000
 """Model calls that stay in the record: months of one person's work, some hundred megabytes."""
@@ -164,6 +164,7 @@ class PolicySettings:
 
     @model_validator(mode="after")
     def _goes_together(self, info: ValidationInfo) -> PolicySettings:
+        # A layer may set the name and another one the settings: only all layers together can be judged.
         if info.context == PARTIAL:
             return self
         settings = POLICY_SETTINGS[self.name]
@@ -226,8 +227,9 @@ class ContextBlock:
         return ContextSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
+# An annotation, not a field of the block's type: an agent runs on the settings of the core, whoever built them.
 class AsContext:
-    """ContextSettings for pydantic: by the block in a file, as it is in code."""
+    """ContextSettings for pydantic: parsed from a block in a file, passed on as they are in code."""
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source
@@ -279,6 +281,7 @@ class SubagentSettings:
     max_number: Annotated[int, whole(0, 1_000)] = Field(default=8, description="Most of them in one session.")
 
 
+# The rule is the core's, for callers without a file; here it only loses the core's name of the field.
 def _threshold(value: Json) -> float:
     if not isinstance(value, int | float):
         raise InvalidInput(f"must be above 0 and at most 1, not {quoted(value)}")
@@ -372,12 +375,13 @@ class AgentSettings(_AgentFields):
         context = ContextSettings() if self.session is None else self.session.context
         limits = {**self.tools.max_result_tokens, **context.tool_result_limits}
         chosen = self.policy_settings
-        made = chosen.value(replace(context, tool_result_limits=limits), self.compact_threshold)
-        if not limits or chosen.name == "layered":  # that one has limits of single tools itself
-            return made
+        policy = chosen.value(replace(context, tool_result_limits=limits), self.compact_threshold)
+        # `layered` has limits of single tools itself; a second guard would cut the same results again.
+        if not limits or chosen.name == "layered":
+            return policy
         # First in the guard, without a limit for other tools: those are for the policy's own guard.
         guard = ResultLimit(sys.maxsize, context.tool_result_truncation, limits, "tool_limit")
-        return replace(made, guard=(guard, *made.guard))
+        return replace(policy, guard=(guard, *policy.guard))
 
 
 BLOCK: Final = TypeAdapter(AgentBlock)

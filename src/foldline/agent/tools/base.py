@@ -78,8 +78,9 @@ class OutputStore(Protocol):
         """Return a whole output by the SHA-256 or path in its notice. Raises InvalidInput."""
 
 
-async def _nobody(ask: PermissionRequest) -> bool:
-    del ask
+# The default refuses: a door that forgets to ask must not be one that allows everything.
+async def _nobody(request: PermissionRequest) -> bool:
+    del request
     return False
 
 
@@ -87,10 +88,11 @@ async def _nobody(ask: PermissionRequest) -> bool:
 class CallScope:
     """What a call sees of its run.
 
-    `room` returns the window and its current use (S4.07). `allowed` asks a person for permission; without anybody to
-    ask it is False.
+    `room` returns the window and its current use (S4.07). `allowed` asks a person for permission, and returns False
+    where there is nobody to ask.
     """
 
+    # A function, not a value: results of the same turn have filled the window since the scope was built.
     room: Callable[[], Room]
     history: History | None = None
     allowed: Callable[[PermissionRequest], Awaitable[bool]] = field(default=_nobody)
@@ -140,4 +142,5 @@ def one_line(text: str) -> str:
 
     A terminal obeys such marks, so that a command could look like another one.
     """
+    # Escaped, not dropped: what a person allows must be all that is run.
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)

@@ -246,6 +246,7 @@ class FetchUrl:
         # Without a type the content decides, since many plain files are served so.
         if not kind and "\0" in text:
             raise InvalidInput("is no text: the server names no type, and there are NUL characters", place="url")
+        # In a process: html.parser is quadratic on some pages, and nothing can interrupt it.
         if kind in _HTML:
             text = await READERS.run(lambda stop: _page_text(text, str(response.url), stop))
         status = f"{response.status_code} {response.reason_phrase}".strip()

@@ -134,6 +134,7 @@ class _Connection:
         self._done.set()
         if self._task is None:
             return
+        # A start may hang for its whole time limit; once ready, the task ends by itself and closes the server.
         if not self._ready.is_set():
             self._task.cancel()
         await asyncio.wait({self._task})
@@ -144,25 +145,26 @@ class _Connection:
         """Call a tool. Raises InvalidInput if the server has ended, refuses, or takes too long."""
         if self._client is None or self._task is None or self._task.done():
             raise InvalidInput(self._ended())
-        called = asyncio.create_task(
+        call = asyncio.create_task(
             self._client.call_tool(tool, dict(arguments), read_timeout_seconds=self.config.timeout_seconds)
         )
         try:
             # The connection is awaited as well: once it has ended, the call would only wait for its time-out.
-            await asyncio.wait({called, self._task}, return_when=asyncio.FIRST_COMPLETED)
-            if not called.done():
+            await asyncio.wait({call, self._task}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
                 raise InvalidInput(self._ended())
-            return called.result()
+            return call.result()
         except MCPError as error:
             # Servers use the same number for errors of their own; the words are the package's.
             if (error.code, error.message) == (wire.CONNECTION_CLOSED, "Connection closed"):
                 raise InvalidInput(self._ended()) from None
             raise InvalidInput(f"the call to the MCP server {self.name} failed: {error.message}") from None
         finally:
-            called.cancel()
+            call.cancel()
 
     async def _hold(self) -> None:
         """Connect, list the tools, and keep the connection until `stop`."""
+        # In one task: anyio's cancel scopes, which the package uses, must be left by the task that entered them.
         async with AsyncExitStack() as stack:
             async with asyncio.timeout(self.config.timeout_seconds):
                 transport = await self._transport(stack)

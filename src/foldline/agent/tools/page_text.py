@@ -83,6 +83,7 @@ class _PageReader(HTMLParser):
             raise _LateError(f"it has more than {MAX_CHARS:,} characters of text")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        # Only the tag that silenced is counted: pages leave others in scripts and drawings open.
         if self._silent:
             self._depth += tag == self._silent
             return
@@ -106,6 +107,7 @@ class _PageReader(HTMLParser):
         elif tag in _BLOCKS:
             self._verbatim += tag == "pre"
             self.add("\n" if tag == "tr" else "\n\n")
+        # A page sets the address that its links start from; later ones than the first count here too.
         if tag == "base" and attributes.get("href"):
             self._url = _whole(self._url, attributes["href"] or "")
 
@@ -124,6 +126,7 @@ class _PageReader(HTMLParser):
         elif tag == "a" and self._link:
             (href, start), self._link = self._link, None
             address = _whole(self._url, href)
+            # Not beside words that are the address itself, nor behind a link without words.
             if address and "".join(self.pieces[start:]).strip() not in {"", address}:
                 self.add(f" ({address})")
         elif (tag in _HEADINGS or tag in _BLOCKS) and tag != "tr":

@@ -106,6 +106,7 @@ class RunCommand:
         if not await is_allowed(scope, self.name, f"{where}{command}"):
             return ToolOutcome(CONSENT_NEEDED, is_error=True)
         output = ProcessOutput()
+        # One pipe for both streams: two would lose which line came first.
         async with reading(output) as write_end:
             code, left_running = None, False
             async with _started(command, folder, write_end, self) as shell:
@@ -121,6 +122,7 @@ class RunCommand:
 
     def _inside(self, cwd: str | None) -> Path:
         """Return the folder to run in. It guides the model, and confines nothing."""
+        # Checked all the same: a model that means a folder outside has made a mistake, and is told.
         top = self.folder.resolve()
         if not cwd:
             return top

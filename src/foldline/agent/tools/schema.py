@@ -75,6 +75,7 @@ def faults(schema: Mapping[str, Json], value: Json, check: Callable[[], None] = 
 
 def has_patterns(schema: Mapping[str, Json]) -> bool:
     """Return whether a schema has patterns, which may be slow to match. O(schema)."""
+    # By text: a property of that name is taken for a pattern too, which only costs a thread.
     text = json.dumps(schema, default=repr)
     return '"pattern"' in text or '"patternProperties"' in text
 
@@ -148,6 +149,7 @@ class _SchemaChecker:
         if "$ref" in schema:
             yield from self.check(self._target(schema["$ref"]), value, place, depth + 1)
         if fault := _kind_fault(schema, value):
+            # Nothing below: faults of a value of the wrong type would only repeat that one.
             yield _SchemaFault(place, fault)
             return
         for of_kind in (_text_faults, _number_faults, _size_faults):
@@ -215,6 +217,7 @@ class _SchemaChecker:
             yield from self.check(inner, value, place, depth + 1)
         for keyword in ("anyOf", "oneOf"):
             forms = _listed(schema.get(keyword))
+            # The first fault of each form is enough, and costs least: the check is a generator.
             found = [next(self.check(inner, value, place, depth + 1), None) for inner in forms]
             fitting = sum(fault is None for fault in found)
             if forms and not fitting:
@@ -289,6 +292,7 @@ def _size_faults(schema: _Schema, value: Json) -> Iterator[str]:
         if _number(most) and len(value) > most:
             yield f"must have at most {most} {what}, not {len(value)}"
     if schema.get("uniqueItems") is True and isinstance(value, list):
+        # As JSON texts: members may be objects, which have no hash.
         texts = [json.dumps(item, sort_keys=True) for item in value]
         if len(set(texts)) < len(texts):
             yield "must not hold the same item twice"

@@ -73,6 +73,7 @@ class RecallTool:
 
 
 def _read(history: History, arguments: Mapping[str, Json]) -> str:
+    # Only what the call has: the defaults are those of `peek`, and are described to the model once.
     part = {name: arguments[name] for name in ("start_line", "start_char", "lines") if name in arguments}
     line, char = part.get("start_line", 1), part.get("start_char", 1)
     at = f"line {line}" if char == 1 else f"line {line}, character {char}"
@@ -128,7 +129,7 @@ def _compact_schema() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class CompactContext:
-    """Wishes for a compaction. The wish is the typed field of the outcome; no words in any result are one."""
+    """Requests a compaction, by the typed field of the outcome: no text of a result is ever taken for a request."""
 
     name: str = "compact_context"
     description: str = (
@@ -138,7 +139,8 @@ class CompactContext:
     parameters: Mapping[str, Json] = field(default_factory=_compact_schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Answer with the wish; the loop carries it out after this turn's results."""
+        """Return the request; the loop compacts after this turn's results are recorded."""
+        # Not here: the calls of this reply have no results yet, and a fold must not part a call from its result.
         room = scope.room()
         instructions = str(arguments.get("instructions") or "").strip() or None
         return ToolOutcome(
@@ -188,8 +190,10 @@ class SpawnAgent:
             raise InvalidInput("says nothing", place="task")
         if (started := self.started()) >= self.max_number:
             raise InvalidInput(f"{started} agents were started in this session; no more are allowed")
+        # The number is for people, who tell agents apart by it in notices.
         ended = await self.begin(task, started + 1)
         if ended.reason == "done" and ended.text.strip():
             return ToolOutcome(ended.text)
+        # With what it had so far: half a result may save the next attempt.
         why = ended.message or "It ended without an answer."
         return ToolOutcome(f"{why}\n{ended.text}".strip(), is_error=True)

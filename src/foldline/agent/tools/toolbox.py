@@ -78,6 +78,7 @@ class Toolbox:
             return _bounded(ToolOutcome(self._unknown(call.name), is_error=True))
         try:
             arguments = _arguments(call.arguments)
+            # In a thread only where it may take long: the switch costs more than most checks.
             if call.name in self._slow or len(call.arguments) > LONG_CHARS:
                 found = await run_in_thread(lambda stop: faults(tool.parameters, arguments, stop.check))
             else:
@@ -108,6 +109,7 @@ def _arguments(text: str) -> dict[str, Json]:
     if not text.strip():
         return {}
     try:
+        # NaN and Infinity are no JSON (RFC 8259, section 6), though Python reads them: a tool must not get them.
         value = json.loads(text, parse_constant=_no_number)
     except json.JSONDecodeError as error:
         around = text[max(0, error.pos - 20) : error.pos + 20]
@@ -156,9 +158,11 @@ def _named(error: BaseException) -> str:
 
 def _bounded(outcome: ToolOutcome) -> ToolOutcome:
     """Return the outcome with a text that can be stored: no lone surrogates, at most `RESULT_BYTES`."""
+    # A lone surrogate is no Unicode text: no store or provider could encode it.
     text = outcome.text if outcome.text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", outcome.text)
     size_bytes = len(text.encode())
     if size_bytes > RESULT_BYTES:
+        # Both ends, as for programs: what a result is stands at its start, how it ended at its end.
         head, tail = (clip_bytes(text, RESULT_BYTES // 2, end=end) for end in (False, True))
         left_out = size_bytes - len(head.encode()) - len(tail.encode())
         text = f"{head}\n[… {left_out:,} of {size_bytes:,} bytes are left out here …]\n{tail}"
@@ -192,6 +196,7 @@ class _Renamed:
 
 def renamed(tool: Tool, taken: Collection[str]) -> Tool:
     """Return the tool under a free name: its own, cut, with six digits of a hash. The same in every session."""
+    # By hash, not by a counter: names are part of cached prefixes, and the order of servers must not change them.
     mark, name = "", tool.name
     while name in taken:
         mark = hashlib.sha256(f"{tool.description}{mark}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]

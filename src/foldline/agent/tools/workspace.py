@@ -129,9 +129,10 @@ class Workspace:
         """Open an ordinary file for reading, with its location; closed at the end."""
         with ExitStack() as stack:
             with self._walk(path) as (folder, name, _):
-                # Checked twice: opening a device may act, and the name may be swapped between check and open.
+                # Checked before the file is opened, since opening a device or a pipe may act; and again once it is,
+                # since the name may be swapped in between.
                 before = folder.status(name)
-                _only_file(before, path)  # before it is opened: opening a device or a pipe may already do something
+                _only_file(before, path)
                 file = stack.enter_context(folder.open_file(name))
             status = os.fstat(file.fileno())
             _only_file(status, path)
@@ -278,6 +279,7 @@ def _only_file(status: os.stat_result | None, path: str) -> None:
 
 def _only_writable(status: os.stat_result, path: str) -> None:
     _only_file(status, path)
+    # A read-only file can be replaced by a rename all the same; whoever set the mode did not want that.
     if not status.st_mode & 0o222:
         raise InvalidInput("is read-only", place=path)
 

@@ -195,7 +195,7 @@ def test_a_damaged_pdf_is_a_clear_error(tool: ReadFile, tmp_path: Path, data: by
 def test_a_pdf_is_taken_apart_once_until_it_changes_and_few_are_kept(
     tool: ReadFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.read_file.KEPT", 2)
+    monkeypatch.setattr("foldline.agent.tools.files.read_file.MAX_RECENT", 2)
     path = tmp_path / "a.pdf"
     path.write_bytes(pdf("first"))
     first = [text(tool, path="a.pdf") for _ in range(2)]

@@ -76,6 +76,7 @@ def _with_count(line: str) -> tuple[str, int]:
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """Yield the diff, each place with lines of context."""
     least = min(len(old), len(new))
+    # Equal lines at both ends are left out first: difflib is quadratic, and most edits touch few lines.
     head = next((at for at in range(least) if old[at] != new[at]), least)
     tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
     start, after = max(0, head - CONTEXT_LINES), min(tail, CONTEXT_LINES)
@@ -143,6 +144,7 @@ class WriteFile:
         """Ask, then write. Raises InvalidInput for a path that cannot be a file, or that changed meanwhile."""
         path: str = arguments["path"]
         data = _encoded(DecodedText(""), arguments["content"], "content")
+        # Prepared before the question, so that a call that must fail does not bother a person.
         place, shown = await run_in_thread(lambda _: self._shown(path, data, arguments["content"]))
         before = place.status.st_size if place.status else None
         if not await scope.allowed(PermissionRequest(self.name, shown)):
@@ -278,6 +280,7 @@ class _Plan:
 
 def _plan(workspace: Workspace, path: str, old: str, new: str, *, everywhere: bool) -> _Plan:
     """Plan an edit. Raises InvalidInput if it cannot be done."""
+    # Refused before the file is read and searched: the edit could not be written.
     workspace.writable(path)
     place, source = _content(workspace, path)
     text = source.text

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 HEAD_BYTES: Final = 8_192
-"""What is looked at to tell text from anything else."""
+"""Bytes at the start of a file by which text is told from anything else."""
 PIECE_BYTES: Final = 1024 * 1024
 
 LATIN_1_NOTE: Final = "[not valid UTF-8: read as Latin-1, so characters beyond ASCII may be wrong]"
@@ -120,6 +120,7 @@ def decoded(data: bytes, path: str) -> DecodedText:
         return DecodedText(body.decode(encoding), encoding, mark)
     except UnicodeDecodeError:
         _refuse_wide(encoding, path)
+    # Latin-1 decodes any bytes and encodes them back unchanged, so that an edit alters nothing but its own place.
     return DecodedText(data.decode("latin-1"), "latin-1")
 
 
@@ -145,6 +146,7 @@ def _refuse_wide(encoding: str, path: str) -> None:
 
 def _pieces(file: BinaryIO, start: int, encoding: str, stop: StopSignal) -> Iterator[str]:
     file.seek(start)
+    # Incremental: a piece may end in the middle of a character.
     decoder = codecs.getincrementaldecoder(encoding)()
     while data := file.read(PIECE_BYTES):
         stop.check()
@@ -154,6 +156,7 @@ def _pieces(file: BinaryIO, start: int, encoding: str, stop: StopSignal) -> Iter
 
 def each_line(pieces: Iterator[str], max_chars: int) -> Iterator[str]:
     """Split pieces of a text into lines without ends, each cut to `max_chars`."""
+    # Only the start of an unfinished line is held: a file may be one line of gigabytes.
     pending = ""
     for piece in pieces:
         *whole, rest = piece.split("\n")
@@ -181,12 +184,14 @@ def part(pieces: Iterator[str], start: int, stop: int | None, max_chars: int) ->
     for piece in pieces:
         last = piece[-1:] or last
         ends = piece.count("\n")
+        # Skipped without splitting: before the first line, and once enough is read, only line ends count.
         if number + ends < start or chars > max_chars:
             if chars > max_chars and stop is not None:
                 return LineRange(lines, None)
             number += ends
             continue
         for at, line in enumerate(piece.split("\n")):
+            # The first line of a piece continues the last one of the piece before.
             number += at > 0
             if number < start or chars > max_chars or (stop is not None and number > stop):
                 continue
@@ -197,6 +202,7 @@ def part(pieces: Iterator[str], start: int, stop: int | None, max_chars: int) ->
             chars += len(line) + 1
         if stop is not None and number > stop:
             return LineRange(lines, None)
+    # A line end at the end of the file begins no further line.
     total = number - (last == "\n" and number > 1)
     return LineRange(lines[: max(0, total - start + 1)], total)
 
@@ -211,6 +217,7 @@ def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, max_seconds: float 
     About half a second, and some hundredths per page. Raises InvalidInput for a damaged or encrypted PDF and for one
     that takes too long, MissingExtra, and WorkCancelled.
     """
+    # Checked here: the child could only report an import error, and not the extra that is missing.
     if importlib.util.find_spec("pypdf") is None:
         raise MissingExtra("chat", "reading PDF files")
     try:
@@ -253,6 +260,7 @@ def notebook_text(text: str) -> str:
     out = [f"[a notebook with {len(cells)} cell{'s' * (len(cells) != 1)}, shown as text]"]
     for number, cell in enumerate(cells, 1):
         kind = str(cell.get("cell_type") or "unknown")
+        # The second name of each pair is that of nbformat 3.
         count = cell.get("execution_count", cell.get("prompt_number"))
         ran = f" [{count}]" if isinstance(count, int) else ""
         out.append(f"--- Cell {number} ({f'code, {language}' if kind == 'code' else kind}){ran} ---")

@@ -174,6 +174,7 @@ class SearchFiles:
         if not search.count:
             where = "1 file" if search.files == 1 else f"{search.files:,} files"
             return "\n".join([f"[no line matches, in {where}]", *search.notes(), *walk.notes()])
+        # As many as fit: a list that is cut later would lose its note on what is missing.
         lines = search.found[:limit]
         fitting = largest(0, len(lines), lambda n: self.counter.text("\n".join(lines[:n])) <= budget_tokens)
         more = search.count - fitting

@@ -109,6 +109,7 @@ class OpenFolder:
 
     def replace(self, name: str, data: bytes, before: os.stat_result | None) -> None:
         """Replace a file atomically: synced under another name, then renamed. `before` gives mode and owner."""
+        # In the same folder, since a rename is atomic within one file system only; by a name that nobody can guess.
         draft = f".{secrets.token_hex(8)}.part"
         descriptor = os.open(self._at(draft), _DRAFT, 0o666, dir_fd=self.descriptor)
         try:
@@ -117,6 +118,7 @@ class OpenFolder:
                 file.flush()
                 if before is not None:
                     _as_before(file.fileno(), self._at(draft), before)
+                # Before the rename: after a power cut the name must not lead to an empty file.
                 os.fsync(file.fileno())
             self._rename(draft, name)
         except BaseException:
@@ -125,6 +127,7 @@ class OpenFolder:
             raise
 
     def _rename(self, draft: str, name: str) -> None:
+        # Windows refuses to rename over a file; `os.replace` does there what a rename does elsewhere.
         if self.descriptor is None:
             os.replace(self._at(draft), self._at(name))
         else:

@@ -77,6 +77,7 @@ def _glob_expression(glob: str) -> str:
 
 
 def _glob_class(inner: str) -> str:
+    # Escaped, since `re` reserves [[, &&, ~~ and || in a class for operations on sets.
     return re.sub(r"([\\\[\]^&~|])", r"\\\1", inner)
 
 
@@ -110,6 +111,7 @@ def _bytes_as_text(data: bytes) -> str:
 
 
 def _as_git_sees(path: str) -> str:
+    # surrogateescape gives back the bytes of a name that is no UTF-8, as the file system has them.
     return path if path.isascii() else _bytes_as_text(path.encode("utf-8", "surrogateescape"))
 
 
@@ -142,7 +144,7 @@ class Rules:
         by_name = "/" not in text
         text = text if by_name else text.removeprefix("/")
         number = len(self._rules)
-        # A plain name is looked up, so that the number of such rules costs nothing per file.
+        # A plain name is looked up: most rules are plain names, and so cost nothing per file.
         if by_name and _SPECIAL.isdisjoint(text):
             self._named.setdefault(text, []).append(number)
         elif (fits := _matcher(text, by_name)) is not None:
@@ -210,6 +212,7 @@ def _lines(data: bytes) -> Iterator[str]:
 
 def _trimmed(text: str) -> str:
     """Strip trailing spaces, unless they are escaped."""
+    # An even number of backslashes escapes itself, and no space.
     end = len(text.rstrip(" "))
     slashes = end - len(text[:end].rstrip("\\"))
     return text[: end + (slashes % 2 and end < len(text))]
@@ -267,6 +270,7 @@ def _members(text: str, at: int) -> tuple[set[int], int]:
     negated = text[at : at + 1] in {"!", "^"}
     at += negated
     found: set[int] = set()
+    # A bracket that comes first stands for itself (wildmatch.c), so that []] is a class.
     before, first = "", True
     while True:
         char = _at(text, at)

@@ -25,6 +25,7 @@ DAMAGE = (PyPdfError, ArithmeticError, AttributeError, LookupError, RecursionErr
 
 def main() -> None:
     """Write {"pages": [text, …], "total": n, "left_out": why} or {"error": reason}."""
+    # pypdf warns of each fault it works around; on stderr that would pass for the reason of a failure.
     logging.disable()
     try:
         answer = read()
@@ -40,6 +41,7 @@ def main() -> None:
 def read() -> dict[str, object]:
     """Read the file on standard input."""
     reader = PdfReader(sys.stdin.buffer)
+    # Many PDFs are encrypted with an empty password, to forbid printing and not reading.
     if reader.is_encrypted and not reader.decrypt(""):
         return {"error": "it is encrypted, and needs a password"}
     pages: list[str] = []

@@ -38,7 +38,7 @@ PREVIEW_CHARS: Final = 20_000
 # Every sixteenth piece of a large file is counted, and the rest estimated: counting all would take seconds.
 SAMPLED: Final = 16
 # Texts of PDFs in memory. Without them each part of one would be extracted again, half a second each.
-KEPT: Final = 4
+MAX_RECENT: Final = 4
 
 
 def _schema() -> dict[str, Json]:
@@ -70,50 +70,52 @@ class ReadFile:
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Read. Raises InvalidInput for an unknown path or line, and for a file without text."""
-        wish = _ReadRequest(
+        request = _ReadRequest(
             arguments["path"], arguments.get("start_line"), arguments.get("end_line"), scope.room(), self.counter
         )
-        shown = await run_in_thread(lambda stop: self._read(wish, stop))
+        shown = await run_in_thread(lambda stop: self._read(request, stop))
         if shown is None:
-            shown = await READERS.run(lambda stop: self._read_pdf(wish, stop))
+            shown = await READERS.run(lambda stop: self._read_pdf(request, stop))
         return ToolOutcome(shown)
 
-    def _read(self, wish: _ReadRequest, stop: StopSignal) -> str | None:
+    def _read(self, request: _ReadRequest, stop: StopSignal) -> str | None:
         """Return what is shown of a file. None for a PDF: its process is awaited in another pool."""
-        wish.check()
-        with self.workspace.open(wish.path) as (file, place):
+        request.check()
+        with self.workspace.open(request.path) as (file, place):
+            # By content, not by name: what a file is called need not be what it holds.
             head = file.read(HEAD_BYTES)
             file.seek(0)
             if is_pdf(head):
                 return None
             size_bytes = place.status.st_size if place.status else 0
-            refuse_binary(head, wish.path, size_bytes)
-            max_bytes = max(MAX_WHOLE_BYTES, CHARS_PER_TOKEN * wish.room.budget_tokens)
+            refuse_binary(head, request.path, size_bytes)
+            max_bytes = max(MAX_WHOLE_BYTES, CHARS_PER_TOKEN * request.room.budget_tokens)
             if size_bytes > max_bytes:
-                view, note = _large(file, size_bytes, wish, stop)
+                view, note = _large(file, size_bytes, request, stop)
                 return _noted(view, note)
             data = file.read(max_bytes)
-        found = decoded(data, wish.path)
+        found = decoded(data, request.path)
         if not found.text:
             return "[the file is empty: 0 bytes]" if not data else "[the file has no text in it]"
+        # By its name: the JSON of a notebook is mostly outputs and metadata, and pictures in base64.
         if place.name.endswith(".ipynb"):
             try:
-                return wish.view(notebook_text(found.text), found.note)
+                return request.view(notebook_text(found.text), found.note)
             except InvalidInput as error:
                 note = f"[not a notebook that can be read (it {error.reason}); shown as it is]"
-                return wish.view(found.text, note)
-        return wish.view(found.text, found.note)
+                return request.view(found.text, note)
+        return request.view(found.text, found.note)
 
-    def _read_pdf(self, wish: _ReadRequest, stop: StopSignal) -> str:
-        with self.workspace.open(wish.path) as (file, place):
-            return wish.view(self._pdf_text(file, place, wish.path, stop))
+    def _read_pdf(self, request: _ReadRequest, stop: StopSignal) -> str:
+        with self.workspace.open(request.path) as (file, place):
+            return request.view(self._pdf_text(file, place, request.path, stop))
 
     def _pdf_text(self, file: BinaryIO, place: FileLocation, path: str, stop: StopSignal) -> str:
         stamp = place.stamp or ()
         if (text := self._recent.get(stamp)) is None:
             text = pdf_text(file, path, stop)
             # Threads share it. Each operation on the dict is atomic, and at worst a text is extracted twice.
-            for old in list(self._recent)[: max(0, len(self._recent) + 1 - KEPT)]:
+            for old in list(self._recent)[: max(0, len(self._recent) + 1 - MAX_RECENT)]:
                 self._recent.pop(old, None)
             self._recent[stamp] = text
         return text
@@ -151,27 +153,29 @@ def _noted(view: str, note: str) -> str:
     return f"{note}\n{view}" if note else view
 
 
-def _large(file: BinaryIO, size_bytes: int, wish: _ReadRequest, stop: StopSignal) -> tuple[str, str]:
+def _large(file: BinaryIO, size_bytes: int, request: _ReadRequest, stop: StopSignal) -> tuple[str, str]:
     """Return the size of a file too large for memory, or the requested lines that fit; and a note on its encoding."""
-    if wish.whole:
-        figures, note = streamed(file, wish.path, lambda pieces: _FileFigures.of(pieces, wish.counter), stop)
+    # The whole file cannot fit, so that it is read for its figures alone.
+    if request.whole:
+        figures, note = streamed(file, request.path, lambda pieces: _FileFigures.of(pieces, request.counter), stop)
         view = file_refusal(
-            wish.path,
+            request.path,
             size_bytes=size_bytes,
             tokens=figures.tokens,
             total_lines=figures.total_lines,
             first_lines=figures.first_lines,
-            room=wish.room,
-            counter=wish.counter,
+            room=request.room,
+            counter=request.counter,
         )
         return view, note
-    start = wish.start_line if isinstance(wish.start_line, int) else 1
-    last = wish.end_line if isinstance(wish.end_line, int) else None
-    max_chars = CHARS_PER_TOKEN * wish.room.budget_tokens + 1
-    found, note = streamed(file, wish.path, lambda pieces: part(pieces, start, last, max_chars), stop)
+    start = request.start_line if isinstance(request.start_line, int) else 1
+    last = request.end_line if isinstance(request.end_line, int) else None
+    # One more than can fit, so that the view knows that lines were left out.
+    max_chars = CHARS_PER_TOKEN * request.room.budget_tokens + 1
+    found, note = streamed(file, request.path, lambda pieces: part(pieces, start, last, max_chars), stop)
     if found.total_lines is not None:
-        start, last = line_bounds(wish.start_line, wish.end_line, found.total_lines)
-    return file_part(found.lines, start, wish.room, stop=last, counter=wish.counter), note
+        start, last = line_bounds(request.start_line, request.end_line, found.total_lines)
+    return file_part(found.lines, start, request.room, stop=last, counter=request.counter), note
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,7 @@ class _FileFigures:
         chars = ends = sampled_chars = sampled_tokens = 0
         first: list[str] = []
         last = ""
+        # In one pass: the file may be larger than memory, and a second one would double the wait.
         for number, piece in enumerate(pieces):
             if number == 0:
                 first = list(islice(each_line(iter((piece,)), PREVIEW_CHARS), PREVIEW_LINES))
