@@ -57,7 +57,7 @@ class Place:
 
     def known_since_long_ago(self) -> None:
         """As if it had run before, and was off since."""
-        self.store.remember("schedule:yearly", {"mark": "0 0 1 1 * UTC", "since": LONG_AGO})
+        self.store.save_state("schedule:yearly", {"mark": "0 0 1 1 * UTC", "since": LONG_AGO})
 
     def command(self, *arguments: str) -> list[str]:
         own = ["--config", "agents.yaml", "--store", str(self.folder / "sessions")]

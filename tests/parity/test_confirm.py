@@ -726,20 +726,20 @@ def test_s4_09_the_window_is_that_for_input_and_reply() -> None:
 
 def test_s4_11_one_notice_in_each_run_with_figures_and_tool() -> None:
     notice = RunNotice()
-    assert notice.text(figures(100_000), goes_on=True) is None, "below the threshold"
-    assert notice.text(figures(117_760), goes_on=False) is None, "the run ends"
-    assert notice.text(figures(117_760), goes_on=True) == (
+    assert notice.text(figures(100_000), continues=True) is None, "below the threshold"
+    assert notice.text(figures(117_760), continues=False) is None, "the run ends"
+    assert notice.text(figures(117_760), continues=True) == (
         "[Context notice: 92% of the window is used (117,760 of 128,000 tokens). Call the tool compact_context to sum "
         "up this conversation and go on, or finish soon.]"
     )
-    assert notice.text(figures(120_000), goes_on=True) is None, "once in a run"
-    assert RunNotice().text(figures(120_000), goes_on=True) is not None, "the next run has its own"
+    assert notice.text(figures(120_000), continues=True) is None, "once in a run"
+    assert RunNotice().text(figures(120_000), continues=True) is not None, "the next run has its own"
 
 
 def test_s4_11_threshold_and_tool_are_settings() -> None:
     notice = RunNotice(threshold=0.5, tool="sum_up")
-    assert notice.text(figures(63_999), goes_on=True) is None
-    told = notice.text(figures(64_000), goes_on=True)
+    assert notice.text(figures(63_999), continues=True) is None
+    told = notice.text(figures(64_000), continues=True)
     assert told is not None
     assert "50% of the window is used (64,000 of 128,000 tokens)" in told
     assert "sum_up" in told
@@ -756,6 +756,6 @@ def test_s4_11_in_a_session_it_comes_before_a_fold_is_forced() -> None:
         if request.folds:
             break
         ctx.observe({"prompt_tokens": request.tokens, "completion_tokens": 10})
-        if notice.text(ctx.figures, goes_on=True):
+        if notice.text(ctx.figures, continues=True):
             told.append(number)
     assert len(told) == 1

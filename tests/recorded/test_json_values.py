@@ -127,7 +127,7 @@ def test_a_record_that_was_written_twice_is_read_once(form: str) -> None:
 def test_a_record_that_is_missing_is_named() -> None:
     lines = lines_of(claude_code())
     session = read(joined([*lines[:4], *lines[5:]]))
-    assert [str(one) for one in session.unread] == ["s.jsonl: line 5: what stood before it is not in the file"]
+    assert [str(one) for one in session.unread] == ["s.jsonl: line 5: the record before it is not in the file"]
 
 
 @pytest.mark.parametrize("around", ['{{"system": "x", "messages": {}}}', "{}"])

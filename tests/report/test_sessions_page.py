@@ -152,7 +152,7 @@ def test_a_dearer_bill_than_without_is_marked() -> None:
 
 
 def test_nothing_to_tell_is_a_page_too() -> None:
-    assert "No session to tell of." in sessions_page([])
+    assert "No sessions." in sessions_page([])
 
 
 @pytest.mark.parametrize("requests", [1, 5_000])

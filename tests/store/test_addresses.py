@@ -126,7 +126,7 @@ def test_a_database_that_is_not_there_is_told(places: Places) -> None:
 
 def test_a_file_that_is_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter").write_text("Dear database, " * 100)
-    with pytest.raises(InvalidInput, match="is no SQLite database") as caught:
+    with pytest.raises(InvalidInput, match="is not an SQLite database") as caught:
         open_store(f"sqlite:///{tmp_path}/letter")
     assert caught.value.place == f"sqlite:///{tmp_path}/letter"
     with pytest.raises(OSError, match=str(tmp_path)):

@@ -23,7 +23,7 @@ from tests.property.depth import dear
 from foldline.errors import InvalidInput
 from foldline.store import calls as calls_schema
 from foldline.store.call_log import CallLog, usage_or_count
-from foldline.store.calls import read_calls, read_sessions
+from foldline.store.calls import newest_request_head, read_calls, read_sessions
 from foldline.store.sqlite import make_private_file
 from foldline.view.transcript import Usage
 
@@ -359,7 +359,7 @@ def test_a_file_that_is_something_else_is_named_and_left_alone(
 
 def test_a_database_without_tables_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "empty.sqlite").touch()
-    with pytest.raises(InvalidInput, match="holds no record of model calls"):
+    with pytest.raises(InvalidInput, match="is not a record of model calls"):
         read_calls(tmp_path / "empty.sqlite")
 
 
@@ -411,6 +411,22 @@ def test_a_folder_in_its_place_is_an_error_of_the_system(tmp_path: Path) -> None
 
 
 # --- usage ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": [user("hi")], "max_completion_tokens": 700},
+        {"input": [user("hi")], "max_output_tokens": 700},
+        {"contents": [{"role": "user", "parts": [{"text": "hi"}]}], "generationConfig": {"maxOutputTokens": 700}},
+    ],
+)
+def test_the_output_cap_of_the_newest_request_is_found_in_each_dialect(path: Path, fields: dict[str, Any]) -> None:
+    with closing(CallLog(path)) as log:
+        log.record("s", {"model": "m", **fields}, USAGE, seconds=1)
+    head = newest_request_head(path, "s")
+    assert head is not None
+    assert head.max_output_tokens == 700
 
 
 def test_usage_that_was_reported_is_taken_as_it_is() -> None:

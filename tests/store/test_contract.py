@@ -478,7 +478,7 @@ def test_a_list_says_how_each_session_stands(store: Store, other: Store) -> None
         session.turn("begun")
         context = say(session, *(f"question {number} " + "word " * 60 for number in range(20)))
         session.save(context)
-    [listed] = other.sessions(keep=False)
+    [listed] = other.sessions(save=False)
     found = listed.snapshot
     assert found is not None
     assert (found.id, found.model, found.policy, found.parent) == (session.id, "gpt-4o", "cost", "p")
@@ -500,7 +500,7 @@ def test_a_lost_or_stale_snapshot_is_made_again(store: Store, other: Store) -> N
         assert (listed.snapshot.title, listed.snapshot.messages) == ("never saved", 1)
     with closing(store.open(name)) as opened:
         say(opened, "more")
-    [listed] = other.sessions(keep=False)
+    [listed] = other.sessions(save=False)
     assert listed.snapshot is not None
     assert listed.snapshot.messages == 2
 
@@ -562,7 +562,7 @@ def test_a_session_moves_between_any_two_stores_without_loss(places: Places, her
         assert len(before[2]) == 1 and len(before[1]) > 2
         copied(source, target, name)
         assert whole(target, name) == before
-        [listed], [was] = target.sessions(keep=False), source.sessions(keep=False)
+        [listed], [was] = target.sessions(save=False), source.sessions(save=False)
         assert listed.snapshot is not None and was.snapshot is not None
         assert replace(listed.snapshot, log_bytes=0) == replace(was.snapshot, log_bytes=0)
         with closing(source.open(name)) as one, closing(target.open(name)) as two:
@@ -725,22 +725,22 @@ def test_of_processes_that_bind_at_once_and_are_killed_no_acknowledged_key_is_lo
 
 def test_what_is_remembered_is_there_for_all_and_the_last_one_counts(store: Store, other: Store) -> None:
     for key in KEYS:
-        assert store.remembered(key) == {}
-        store.remember(key, {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"})
-        assert other.remembered(key) == {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"}
-        other.remember(key, {"due": "08:00"})
-        assert store.remembered(key) == {"due": "08:00"}
+        assert store.load_state(key) == {}
+        store.save_state(key, {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"})
+        assert other.load_state(key) == {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"}
+        other.save_state(key, {"due": "08:00"})
+        assert store.load_state(key) == {"due": "08:00"}
     with begun(store) as session:
-        assert session.agents().remembered(KEYS[0]) == {}, "the sessions of sub-agents have keys of their own"
+        assert session.agents().load_state(KEYS[0]) == {}, "the sessions of sub-agents have keys of their own"
 
 
 def test_what_has_no_form_in_json_is_not_remembered(store: Store) -> None:
-    store.remember("a", {"kept": True})
+    store.save_state("a", {"kept": True})
     for value in (math.nan, b"bytes", object()):
         bad: Any = {"value": value}
         with pytest.raises(InvalidInput):
-            store.remember("a", bad)
-    assert store.remembered("a") == {"kept": True}
+            store.save_state("a", bad)
+    assert store.load_state("a") == {"kept": True}
 
 
 def test_what_was_claimed_once_is_claimed_for_ever(store: Store, other: Store) -> None:
@@ -812,17 +812,17 @@ def test_what_was_acknowledged_is_there_however_the_writer_was_killed(place: str
 def test_of_a_session_at_work_the_list_reads_no_log_and_one_left_in_its_first_turn_is_read(store: Store) -> None:
     with begun(store) as session:
         say(session, "a")
-        [behind] = store.sessions(stale=True, at_work={session.id})
+        [behind] = store.sessions(allow_stale=True, running={session.id})
         assert behind.snapshot is not None
         assert (behind.snapshot.messages, behind.snapshot.title, behind.snapshot.turns) == (0, "", 0)
-        [left] = store.sessions(stale=True)
+        [left] = store.sessions(allow_stale=True)
         assert left.snapshot is not None
         assert (left.snapshot.messages, left.snapshot.title) == (1, "a")
 
 
 def test_a_session_that_was_just_created_is_listed_as_it_is(store: Store) -> None:
     with begun(store) as session:
-        [listed] = store.sessions(keep=False)
+        [listed] = store.sessions(save=False)
         found = listed.snapshot
         assert found is not None
         assert found.log_bytes == store.read(session.id).log_bytes
@@ -834,6 +834,6 @@ def test_a_list_may_take_snapshots_that_are_behind(store: Store) -> None:
         say(session, "a")
         session.save(context_of(session))
         session.change(title="Later.")
-        [behind], [now] = store.sessions(keep=False, stale=True), store.sessions(keep=False)
+        [behind], [now] = store.sessions(save=False, allow_stale=True), store.sessions(save=False)
         assert behind.snapshot is not None and now.snapshot is not None
         assert (behind.snapshot.title, now.snapshot.title) == ("a", "Later.")

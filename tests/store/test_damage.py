@@ -211,7 +211,7 @@ def test_a_log_that_was_tampered_with_is_named_and_repaired(
     assert [one.damage for one in store.sessions() if one.id == name] != [""]
     done = store.repair(name)
     assert done is not None
-    assert Path(done.kept).read_bytes() == spoilt
+    assert Path(done.old_log).read_bytes() == spoilt
     kept = records_in(path)
     if harm in (_doubled, _swapped, _inserted):
         assert [one for one in kept if one["type"] != "note"] == whole, "nothing of it is lost"
@@ -235,7 +235,7 @@ def test_a_log_that_was_cut_off_at_a_line_is_noticed_by_its_snapshot(store: File
             store.read(name)
         with pytest.raises(InvalidInput, match="are missing"):
             store.open(name)
-        assert "are missing" in store.sessions(keep=False)[0].damage
+        assert "are missing" in store.sessions(save=False)[0].damage
         done = store.repair(name)
         assert done is not None
         assert [one.kind for one in done.damage] == ["missing"]
@@ -299,7 +299,7 @@ def test_messages_that_are_missing_or_twice_in_an_older_log_are_named(store: Fil
     lines = aged(path).splitlines(keepends=True)
     for spoilt in ([*lines[:4], *lines[5:]], [*lines[:4], lines[3], *lines[4:]]):
         path.write_bytes(b"".join(spoilt))
-        with pytest.raises(InvalidInput, match=r"line 5: seq: message \d+ stands where \d+ should"):
+        with pytest.raises(InvalidInput, match=r"line 5: seq: message \d+ is here instead of \d+"):
             store.read(name)
         assert store.repair(name) is not None
         answer(store, name)

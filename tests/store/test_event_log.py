@@ -185,7 +185,7 @@ def test_a_log_that_was_let_go_of_holds_no_file_open(path: Path) -> None:
         assert list(log) == [{"seq": 0}, {"seq": 1}]
         log.release()
         path.unlink()
-        with pytest.raises(InvalidInput, match="no log any more"):
+        with pytest.raises(InvalidInput, match="log no longer exists"):
             log.acquire()
 
 

@@ -60,7 +60,7 @@ def test_wherever_the_damage_is_the_session_goes_on(store: FileStore, dialect: s
         done = store.repair(name)
         assert done is not None
         assert done.lines == tuple(number + 1 for number in hit)
-        assert Path(done.kept).read_bytes() == b"".join(spoilt)
+        assert Path(done.old_log).read_bytes() == b"".join(spoilt)
         lost = [json.loads(whole[number]) for number in hit]
         assert done.lost_messages == sum(record["type"] == "message" for record in lost)
         with store.open(name) as session:

@@ -52,11 +52,11 @@ HARMS: dict[str, tuple[list[str], str]] = {
     "doubled": ([COPY], r"record 3.*doubled or moved"),
     "swapped": (
         [f"UPDATE {R} SET number = {new} {OURS} = {old}" for old, new in ((2, 1_002), (3, 2), (1_002, 3))],
-        r"record 2: damaged: record 3 stands here",
+        r"record 2: damaged: record 3 is here",
     ),
-    "one too many": ([EXTRA], r"it is there, and the session says"),
+    "one too many": ([EXTRA], r"it exists, but the session says"),
     "counted wrong": (["UPDATE foldline_sessions SET records = records + 1 WHERE number = {s}"], r"missing at the end"),
-    "filed under another message": ([f"UPDATE {R} SET seq = 40 {OURS} > 0 AND seq = 1"], r"columns beside it"),
+    "filed under another message": ([f"UPDATE {R} SET seq = 40 {OURS} > 0 AND seq = 1"], r"columns contradict"),
     "without its checksum": ([f"UPDATE {R} SET body = '{{{{\"type\":7}}}}' {OURS} = 3"], r"no checksum"),
     "no JSON": ([f"UPDATE {R} SET body = '[' {OURS} = 3"], r"record 3: damaged: no JSON"),
 }
@@ -84,7 +84,7 @@ def test_a_table_that_was_tampered_with_is_named_and_repaired(store: SqlStore, d
         assert [one for one in kept if "repaired" not in one] == whole
     assert any("repaired" in one for one in kept)
     archive = store.archive(name)
-    assert b'"type"' in archive.get(str(done.kept).rpartition(":")[2])
+    assert b'"type"' in archive.get(str(done.old_log).rpartition(":")[2])
     with store.open(name) as session:
         request = context_of(session).prepare()
         assert check(request.messages) == []
@@ -101,7 +101,7 @@ def test_a_session_in_use_is_not_repaired(store: SqlStore, place: str) -> None:
 def test_a_list_marks_a_session_whose_last_records_are_missing(store: SqlStore, database: Database) -> None:
     name = filled(store)
     runner(store, database, name)(f"DELETE FROM {R} WHERE session = {{s}} AND number > 4")
-    assert "missing at the end" in store.sessions(keep=False)[0].damage
+    assert "missing at the end" in store.sessions(save=False)[0].damage
     with pytest.raises(InvalidInput, match=r"no session can be read.*missing at the end"):
         store.find("latest")
 
@@ -112,14 +112,14 @@ def test_a_session_filed_under_another_id_is_named_and_goes_by_its_own_again(
     name = filled(store)
     whole = list(store.records(name))
     runner(store, database, name)("UPDATE foldline_sessions SET id = 'nobody''s' WHERE number = {s}")
-    [listed] = store.sessions(keep=False)
-    assert f"it is of the session {name}, which goes by another name here" in listed.damage
+    [listed] = store.sessions(save=False)
+    assert f"it belongs to the session {name}, but is stored under another id" in listed.damage
     with pytest.raises(InvalidInput, match="by another name"):
         store.open("nobody's")
     done = store.repair("nobody's")
     assert done is not None
     assert str(done).startswith("record 0 of the log was damaged; 0 messages are lost; the old log: ")
-    assert name in str(done.kept)
+    assert name in str(done.old_log)
     assert list(store.records(name))[: len(whole)] == whole
     store.open(name).close()
 
@@ -129,7 +129,7 @@ def test_a_session_is_not_put_back_in_place_of_another(store: SqlStore, database
     run = runner(store, database, name)
     run("UPDATE foldline_sessions SET id = 'x' WHERE number = {s}")
     run(f"UPDATE foldline_sessions SET id = '{name}' WHERE id = '{other}'")
-    with pytest.raises(InvalidInput, match=f"there is another session of the id that it had, {name}"):
+    with pytest.raises(InvalidInput, match=f"another session already has its first id, {name}"):
         store.repair("x")
     assert store.repair(name) is not None, "that of the other is free"
     assert store.repair("x") is not None
@@ -141,7 +141,7 @@ def test_a_message_that_its_number_does_not_find_is_named(store: SqlStore, datab
     assert len(store.messages(name, start=0, stop=100)) == 6
     runner(store, database, name)(f"UPDATE {R} SET seq = 40 WHERE session = {{s}} AND seq = 1")
     for start, stop in ((0, 3), (1, 2), (0, 100)):
-        with pytest.raises(InvalidInput, match="columns beside it"):
+        with pytest.raises(InvalidInput, match="columns contradict"):
             store.messages(name, start=start, stop=stop)
 
 
@@ -156,26 +156,26 @@ def test_a_lease_without_an_end_keeps_nobody_out(store: SqlStore, database: Data
 def test_what_was_remembered_and_altered_is_named(store: SqlStore, database: Database) -> None:
     name = filled(store)
     for value in ("[1", "[1]", "7", '"a"'):
-        store.remember("kept", {"a": 1})
+        store.save_state("kept", {"a": 1})
         runner(store, database, name)(f"UPDATE foldline_remembered SET value = '{value}'")
-        with pytest.raises(InvalidInput, match="what was remembered is damaged"):
-            store.remembered("kept")
-    store.remember("kept", {"a": 2})
-    assert store.remembered("kept") == {"a": 2}
+        with pytest.raises(InvalidInput, match="the stored state is damaged"):
+            store.load_state("kept")
+    store.save_state("kept", {"a": 2})
+    assert store.load_state("kept") == {"a": 2}
 
 
 def test_what_lies_within_a_session_that_is_gone_is_refused_by_name(store: SqlStore) -> None:
     name = filled(store)
     inner = store.agents(name)
     store.delete(name)
-    for act in (lambda: inner.remember("a", {}), lambda: inner.claim("a")):
-        with pytest.raises(InvalidInput, match="no such session any more, to hold others"):
+    for act in (lambda: inner.save_state("a", {}), lambda: inner.claim("a")):
+        with pytest.raises(InvalidInput, match="outer session no longer exists"):
             act()
 
 
 def test_a_snapshot_that_was_altered_is_made_again(store: SqlStore, database: Database) -> None:
     name = filled(store)
-    before = store.sessions(keep=False)
+    before = store.sessions(save=False)
     run = runner(store, database, name)
     run("UPDATE foldline_sessions SET snapshot = replace(snapshot, 'words 0', 'another') WHERE number = {s}")
     assert store.sessions() == before
@@ -239,7 +239,7 @@ def answers(store: SqlStore, name: str) -> dict[str, object]:
         return list(asked.messages)
 
     ask: dict[str, Callable[[], object]] = {
-        "list": lambda: [(one.id, one.damage) for one in store.sessions(keep=False)],
+        "list": lambda: [(one.id, one.damage) for one in store.sessions(save=False)],
         "records": lambda: list(store.records(name)),
         "middle": lambda: list(store.records(name, start=2, stop=4)),
         "messages": lambda: store.messages(name, start=1, stop=4),
@@ -249,7 +249,7 @@ def answers(store: SqlStore, name: str) -> dict[str, object]:
         "bound": lambda: store.session_of("key"),
         "bindings": store.bindings,
         "claim": lambda: store.claim("claimed"),
-        "remembered": lambda: store.remembered("kept"),
+        "remembered": lambda: store.load_state("kept"),
     }
     out: dict[str, object] = {}
     for what, act in ask.items():
@@ -270,7 +270,7 @@ def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
             session.put_original(b"as it was")
         store.bind("key", name)
         store.claim("claimed")
-        store.remember("kept", {"a": 1})
+        store.save_state("kept", {"a": 1})
     return file, name
 
 
@@ -304,7 +304,7 @@ def test_whatever_stands_in_a_column_it_is_named_or_changes_nothing(
         broken = table == "records" or (table, column) in {("sessions", "id"), ("sessions", "records")}
         assert isinstance(now["request"], FoldlineError) == broken
         if broken:
-            [one] = store.sessions(keep=False)
+            [one] = store.sessions(save=False)
             assert store.repair(one.id) is not None
         assert [(one.id, one.damage) for one in store.sessions()] == [(name, "")]
         assert store.repair(name) is None

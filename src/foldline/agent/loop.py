@@ -133,7 +133,7 @@ class Agent:
             outcomes = await run_calls(reply.calls, self.toolbox, self.scope, self.emit, self.session.record_results)
             await self.session.flush()
             await self._compact_if_requested(outcomes)
-            if (text := notice.text(self.session.figures, goes_on=iteration < self.max_iterations)) is not None:
+            if (text := notice.text(self.session.figures, continues=iteration < self.max_iterations)) is not None:
                 self.session.add_notice(text)
         return TurnEnded(
             reason="iterations",

@@ -271,7 +271,7 @@ class StoreReader:
 
     def _all(self, source: OpenedStore) -> Iterator[SelectedSession]:
         since = self._selection.since
-        for listed in source.store.sessions(keep=False):
+        for listed in source.store.sessions(save=False):
             if listed.snapshot is None:
                 self._leave_out(listed.id, listed.damage)
             elif since is None or datetime.fromisoformat(listed.snapshot.updated) >= since:

@@ -13,6 +13,8 @@ from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["Room", "file_part", "file_refusal", "file_view", "line_bounds", "preview_lines", "size_text"]
 
+# The words and figures of this module are those of the documented file tool. Models are measured with them, so a change
+# of wording is a change of behaviour.
 PREVIEW_LINES = 50
 
 # A preview is a look, not a read: fifty lines of ordinary text are well under this.
@@ -50,6 +52,7 @@ def file_view(
 
     Lines count from 1, `end_line` included. Raises InvalidInput for bounds that are no such numbers. O(size).
     """
+    # Split at \n alone, as editors count lines; `splitlines` would also split at form feeds and U+2028.
     lines = text.removesuffix("\n").split("\n")
     if start_line is None and end_line is None:
         tokens = counter.text(text)
@@ -73,6 +76,7 @@ def line_bounds(start_line: object, end_line: object, total: int) -> tuple[int, 
 
     Raises InvalidInput for a bound that is no integer, that lies outside the file, or that ends before the start.
     """
+    # The arguments come from a model: text, floats and true occur. A bool is an int to Python, but no line number.
     for place, value in (("start_line", start_line), ("end_line", end_line)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
             raise InvalidInput(f"must be an integer, not {value!r}", place=place)
@@ -96,6 +100,7 @@ def file_part(
     text = "\n".join(lines)
     if counter.text(text) <= budget_tokens:
         return text
+    # Whole lines if at least one fits, so that the model can go on at a line number. Else part of the one long line.
     kept = clip_tokens(text, budget_tokens, counter)[0]
     whole = kept.count("\n")
     stop = stop or start + len(lines) - 1
@@ -165,6 +170,7 @@ def preview_lines(lines: Sequence[str], most_tokens: int = PREVIEW_TOKENS, count
     out: list[str] = []
     left = most_tokens
     for line in lines[:PREVIEW_LINES]:
+        # One for the line break.
         tokens = counter.text(line) + 1
         if tokens > left:
             piece = clip_tokens(line, left - 2, counter)[0] if left > 2 else ""

@@ -24,16 +24,18 @@ __all__ = [
     "token_line",
 ]
 
+# A message on Telegram has 4,096 characters at most; the whole summary stays in the session.
 PREVIEW_CHARS = 500
 
 
 def token_line(figures: WindowUsage) -> str:
     """The line after a reply in a terminal."""
-    return f"[tokens: {_spaced(figures)} | response: {figures.last_completion_tokens:,} tokens]"
+    return f"[tokens: {_spaced_usage(figures)} | response: {figures.last_completion_tokens:,} tokens]"
 
 
 def colour(utilization: float) -> Literal["green", "yellow", "red"]:
     """The colour of that line: green under 70 %, yellow from 70 %, red from 90 %."""
+    # 90 % is also the threshold of `RunNotice`: the line turns red when the model is told to compact.
     if utilization >= 0.9:
         return "red"
     return "yellow" if utilization >= 0.7 else "green"
@@ -41,7 +43,7 @@ def colour(utilization: float) -> Literal["green", "yellow", "red"]:
 
 def telegram_footer(figures: WindowUsage) -> str:
     """The last line of a reply on Telegram."""
-    return f"📊 Context: {_close(figures)}"
+    return f"📊 Context: {_usage(figures)}"
 
 
 def threshold_question(figures: WindowUsage) -> str:
@@ -63,17 +65,17 @@ def compact_question(figures: WindowUsage) -> str:
 
 def compacted(after: WindowUsage, summary: str) -> str:
     """The text of a terminal after a compaction: the summary, and the new figures."""
-    return f"{summary}\n\nContext: {_close(after)}"
+    return f"{summary}\n\nContext: {_usage(after)}"
 
 
 def telegram_compacted(before: WindowUsage, after: WindowUsage, summary: str) -> str:
     """The answer to /compact on Telegram: figures before and after, and up to 500 characters of the summary."""
-    return f"📊 Context before: {_close(before)}\n📊 Context after: {_close(after)}\n\n{preview(summary)}"
+    return f"📊 Context before: {_usage(before)}\n📊 Context after: {_usage(after)}\n\n{preview(summary)}"
 
 
-def preview(text: str, most_chars: int = PREVIEW_CHARS) -> str:
-    """The beginning of a text, at most `most_chars` characters including the mark of the cut."""
-    return text if len(text) <= most_chars else f"{text[: most_chars - 1]}…"
+def preview(text: str, max_chars: int = PREVIEW_CHARS) -> str:
+    """The beginning of a text, at most `max_chars` characters including the mark of the cut."""
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
 def summary_of(folds: Iterable[Fold]) -> str:
@@ -91,15 +93,15 @@ class RunNotice:
 
     threshold: float = 0.9
     tool: str = "compact_context"
-    given: bool = False
+    shown: bool = False
 
-    def text(self, figures: WindowUsage, *, goes_on: bool) -> str | None:
-        """The notice if it is due; `goes_on` says whether the model is called again in this run."""
-        passed = figures.utilization >= self.threshold or figures.asks
+    def text(self, figures: WindowUsage, *, continues: bool) -> str | None:
+        """The notice if it is due; `continues` says whether the model is called again in this run."""
+        due = figures.utilization >= self.threshold or figures.asks
         # A run that ends here is compacted after its reply, if at all: a notice would only make the model call a tool.
-        if self.given or not goes_on or not passed:
+        if self.shown or not continues or not due:
             return None
-        self.given = True
+        self.shown = True
         return (
             f"[Context notice: {figures.utilization:.0%} of the window is used ({figures.used_tokens:,} of "
             f"{figures.max_context_tokens:,} tokens). Call the tool {self.tool} to sum up this conversation and go on, "
@@ -107,9 +109,9 @@ class RunNotice:
         )
 
 
-def _close(figures: WindowUsage) -> str:
+def _usage(figures: WindowUsage) -> str:
     return f"{figures.used_tokens:,}/{figures.max_context_tokens:,} ({figures.utilization:.1%})"
 
 
-def _spaced(figures: WindowUsage) -> str:
+def _spaced_usage(figures: WindowUsage) -> str:
     return f"{figures.used_tokens:,} / {figures.max_context_tokens:,} ({figures.utilization:.1%})"

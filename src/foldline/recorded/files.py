@@ -47,6 +47,8 @@ def read_session(path: str | os.PathLike[str], *, dialect: str | None = None, le
     be read.
     """
     place = os.fspath(path)
+    # Whole, in memory: what is compressed or damaged can only be judged as a whole, and sessions have megabytes at
+    # most.
     try:
         with open(place, "rb") as file:
             data = file.read()
@@ -79,6 +81,7 @@ def _session(records: list[Value], place: str, dialect: str | None, reading: Fil
         items = tuple(messages)
         own = Session(name=name, dialect="openai-responses", messages=items, system=system, model=model)
         return _checked(own, dialect, place)
+    # One object is a session object, unless it is one message. Lenient also when it came from a line of a damaged file.
     alone = len(records) == 1 and isinstance(values[0], dict) and not is_message(values[0])
     if alone and (records[0].place == place or (reading.lenient and "messages" in values[0])):
         return session_from_object(name, values[0], dialect, place, reading)
@@ -99,6 +102,8 @@ def _checked(session: Session, dialect: str | None, place: str) -> Session:
 
 def _readable(session: Session, place: str, reading: FileReading) -> tuple[Wire, ...]:
     """The messages that the codec of the dialect accepts."""
+    # The codec decides at the end: a message of the right shape may still hold a part that cannot be read, and would
+    # make the whole replay fail.
     codec, found = codec_for(session.dialect), []
     for index, message in enumerate(session.messages):
         try:
@@ -136,6 +141,7 @@ def _without_repeats(records: Sequence[Value], reading: FileReading) -> list[Val
 
 
 def _has_identity(value: Mapping[str, Json]) -> bool:
+    # Two processes that append to one file, or a writer that repeats after an error, leave such doubles.
     names = ("uuid", "timestamp", "id", "call_id", "tool_call_id", "tool_calls")
     return any(value.get(name) for name in names)
 

@@ -52,6 +52,7 @@ def session_from_object(
 
     `name` serves where the object has no id; `dialect`, if given, precedes what the object says.
     """
+    # What the file says of itself goes before guessing: the fields of a request body, then its "dialect".
     form = form_of(value)
     list_field, system_field = ("messages", "system") if form is None else (form.messages, form.system or "")
     messages = value.get(list_field)
@@ -94,6 +95,7 @@ def read_messages(records: Sequence[Value], place: str, reading: FileReading) ->
 
 def _message(record: Value, *, alone: bool) -> Wire:
     """One message, its outer fields checked. Blocks are left to the codec: unknown ones must pass."""
+    # Only what a reader of any dialect relies on. A codec mends the rest, or reports it with its place.
     value = record.value
     if not isinstance(value, dict):
         what = "message list" if alone else "message"
@@ -168,7 +170,7 @@ def _note_missing(main: Sequence[Value], records: Sequence[Value], reading: File
     for record in main[1:]:  # the first one may continue another file
         parent = record.value.get("parentUuid")
         if isinstance(parent, str) and parent not in ids:
-            reading.unread.append(Unread(record.place, "what stood before it is not in the file"))
+            reading.unread.append(Unread(record.place, "the record before it is not in the file"))
 
 
 def _is_internal(value: Mapping[str, Json]) -> bool:

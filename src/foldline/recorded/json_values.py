@@ -38,6 +38,8 @@ _SEPARATORS: Final = tuple(" \t\r\n,")  # between the items of a list
 _MESSAGES: Final = re.compile(r'\s*(?:\[|\{.{0,4000}?"(?:messages|input)"\s*:\s*\[)', re.DOTALL)
 _MAX_DAMAGES: Final = 50  # in one list; behind each, the search for the next message reads on to the end
 
+# The beginning of a message behind damage. Nearly every writer puts the role first; searching for any brace would take
+# the objects inside a message for messages.
 _MESSAGE: Final = re.compile(r'\{\s*"role"\s*:')
 
 
@@ -142,6 +144,7 @@ def _decompressed(data: bytes, place: str, reading: FileReading) -> bytes:
 
 
 def _whole(text: str, place: str) -> list[Value]:
+    # The content decides between the two forms, not the name of the file: recordings are renamed and repacked.
     start = len(text) - len(text.lstrip())
     # One value and nothing after it is the whole file; otherwise there is one value per line.
     value, stop = _scan(text, start, place)
@@ -183,6 +186,7 @@ def _intact_lines(text: str, place: str) -> tuple[list[Value], list[Unread]]:
     for number, _, line in _lines(text):
         where = f"{place}: line {number}"
         if not line.strip(_BLANK):
+            # Zeros where a power cut left blocks without data: the place is reported, and the lines around it are read.
             if "\0" in line:
                 lost.append(Unread(where, f"{line.count(chr(0)):,} zero bytes"))
             continue
@@ -234,6 +238,7 @@ def _scan(text: str, start: int, place: str) -> tuple[Json, int]:
         raise InvalidInput(f"not JSON: {error}", place=_at(text, start, place)) from error
 
 
+# Python reads NaN and Infinity by default. No provider sends them, and a request that holds one is refused.
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
@@ -242,6 +247,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _at(text: str, position: int, place: str) -> str:
+    # Counted only for an error: keeping lines and columns while scanning would slow every file down.
     line = text.count("\n", 0, position) + 1
     column = position - text.rfind("\n", 0, position)
     return f"{place}: line {line} column {column}"

@@ -62,11 +62,14 @@ def detect_dialect(messages: Iterable[Json], *, system: Json = None) -> str:
 
     Plain text fits every dialect: it counts as "openai-chat", and as "anthropic" beside a list of system blocks.
     """
+    # A vote, because no single sign is safe: recordings mix dialects where a tool wrote one form into the other.
     votes: Counter[str] = Counter()
     for message in messages:
         votes.update(_hints(message))
     if not votes:
         return "anthropic" if isinstance(system, list) else "openai-chat"
+    # `max` takes the first of equals, so the order of DIALECTS decides a tie, and the result does not depend on
+    # hashing.
     return max(DIALECTS, key=lambda name: votes[name])
 
 
@@ -74,6 +77,7 @@ def _hints(message: Json) -> Iterator[str]:
     """A dialect for each sign of it; a message may hold signs of several."""
     if not isinstance(message, dict):
         return
+    # Items of the Responses API that are no messages (calls, results, reasoning) have a type and no role.
     if "role" not in message and "type" in message:
         yield "openai-responses"
     if isinstance(message.get("parts"), list):
@@ -82,5 +86,5 @@ def _hints(message: Json) -> Iterator[str]:
         yield "openai-chat"
     content = message.get("content")
     for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and (known := _DIALECT_OF_BLOCK.get(str(block.get("type")))):
-            yield known
+        if isinstance(block, dict) and (dialect := _DIALECT_OF_BLOCK.get(str(block.get("type")))):
+            yield dialect

@@ -56,11 +56,14 @@ _KINDS: Final = {
     "reservation": r"\b[A-Z0-9]{6}\b",
 }
 _FACT: Final = re.compile("|".join(_KINDS.values()))
+# Chinese and Japanese have no spaces between words. Runs of two to six characters stand for words: a single character
+# occurs everywhere, and a longer run is a sentence that nobody repeats.
 _EAST_ASIAN: Final = re.compile(r"[\u3400-\u9fff\u3040-\u30ff]{2,6}")
 
 
 def facts(text: str) -> frozenset[str]:
     """The facts that a text names. O(size)."""
+    # Punctuation at the ends belongs to the sentence: "see a/b.py." and "a/b.py" name one file.
     found = {match.strip("-./") for match in _FACT.findall(text)}
     return frozenset(fact for fact in found if len(fact) >= _MIN_CHARS).union(_EAST_ASIAN.findall(text))
 
@@ -162,6 +165,7 @@ class Reference:
 
 def references(history: Sequence[MeasuredMessage], replies: Sequence[range]) -> tuple[tuple[Reference, ...], ...]:
     """The references of each reply, given as the range of its messages. O(size of the history)."""
+    # The last occurrence, not the first: what was repeated lately is near, wherever it was said first.
     last: dict[str, tuple[int, int]] = {}
     spoken: set[str] = set()
     starts = {reply.start: reply for reply in replies}
@@ -185,6 +189,8 @@ def references(history: Sequence[MeasuredMessage], replies: Sequence[range]) -> 
 def _reference(
     fact: str, last: tuple[int, int], now: tuple[int, int], spoken: bool, history: Sequence[MeasuredMessage]
 ) -> Reference:
+    # Within the last few messages the distance in tokens says nothing: one large result moves everything before it far
+    # back.
     back_tokens = now[0] - last[0] if now[1] - last[1] >= FAR_MESSAGES else 0
     far = back_tokens >= FAR_TOKENS
     lines = (line.strip() for line in history[last[1]].text.splitlines() if fact in line) if far else iter(())
@@ -193,6 +199,7 @@ def _reference(
 
 def recall_counts(references: Sequence[Reference], view: Sequence[MeasuredMessage]) -> RecallCounts:
     """How many of the references of a reply the request still showed. O(references x messages)."""
+    # A fact counts as shown wherever the request has it, also in a digest or a summary: that is what those are for.
     shown = {ref.fact for ref in references if any(ref.fact in message.facts for message in view)}
     far = [ref for ref in references if ref.far]
     whole = sum(any(ref.line in message.lines for message in view) for ref in far)
@@ -226,6 +233,7 @@ class MeasuredSession:
         self.replies = tuple(_replies(self.codec, self.history))
         self.references = references(self.history, self.replies)
         self.tools_tokens = tools_tokens(session.tools, counter)
+        # System text and tools are part of every request, so they are part of the recorded size too.
         sizes = [message.tokens for message in self.history]
         self.tokens = sum(sizes) + self.tools_tokens + system_tokens(session.system, counter)
 
@@ -242,6 +250,8 @@ def _replies(dialect: Codec, history: Sequence[MeasuredMessage]) -> Iterator[ran
 
     Messages at the very beginning of a session answer nothing and are no reply.
     """
+    # In itemised dialects (Responses) one reply is several items: text, reasoning and calls in a row. In the others
+    # each assistant message answered a request of its own.
     start: int | None = None
     for index, message in enumerate(history):
         if message.role != "assistant":

@@ -210,6 +210,7 @@ class Replay:
 
 def percentile(values: Iterable[float], share: float) -> float:
     """The quantile `share` of the values by nearest rank; 0 when there are none. O(n log n)."""
+    # Nearest rank: it is a time that was measured. Interpolation would invent one between a fast and a slow request.
     ranked: Sequence[float] = sorted(values)
     return ranked[max(0, ceil(share * len(ranked)) - 1)] if ranked else 0.0
 
@@ -224,6 +225,8 @@ def bill_tokens(turns: Iterable[Turn], rule: CacheRule, *, cold_every: int | Non
     Each request finds a warm cache. With `cold_every` every such request (20: the 20th, the 40th …) comes after the
     cache has expired, and so do its summaries. O(turns).
     """
+    # A cold cache costs twice: nothing is read at the low price, and all is written at the high one. `request_price`
+    # has both.
     total = 0.0
     for turn in turns:
         warm = not cold_every or (turn.index + 1) % cold_every != 0

@@ -116,6 +116,7 @@ class Managed:
         """The request after `append` and `prepare`; CPU time is that of these two alone. Raises DoesNotFit."""
         self._requests += 1
         idle_seconds = 0.0 if self._pauses is None else self._pauses.before(self._requests)
+        # CPU time and not the time of day: replays run side by side, and a wait for another one is no cost of a policy.
         began = process_time()
         for wire in new:
             self.context.append(wire)
@@ -233,6 +234,7 @@ class _Meter:
         self._recording = recording
         self._limit_tokens = limit_tokens
         self._rule = rule
+        # A copy, which shares the measured messages of the session but grows on its own.
         self._reader = recording.reader.copy()  # dropped with the replay: nobody else needs its messages
         self._before: tuple[Json, list[MeasuredMessage]] | None = None
         self._recorded_tokens = recording.tokens - sum(message.tokens for message in recording.history)
@@ -257,6 +259,7 @@ class _Meter:
                 cpu_seconds=spent,
             )
         spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
+        # Outside of the timed part: measuring is no work of a policy.
         view = [self._reader.read(wire) for wire in sent.messages]
         tokens, cached, broken = self._sizes(sent.system, view)
         session = recording.session
@@ -284,6 +287,7 @@ class _Meter:
         if not view:  # nothing was sent, so the cache is unchanged
             return 0, 0, False
         counter, tools = self._recording.counter, self._recording.tools_tokens
+        # Counted by the recording's own counter, whatever the policy counts with.
         head = system_tokens(system, counter)
         tokens = tools + head + sum(message.tokens for message in view)
         before, self._before = self._before, (system, view)
@@ -322,6 +326,8 @@ def common_prefix_tokens(
 
     Also whether `now` begins with all of `before`. O(messages), and O(size) of one message.
     """
+    # Providers cache by tokens, so a cached part may end inside a message. Identity is tried first: most messages of a
+    # request are the objects of the last one.
     tokens = 0
     for one, other in zip(before, now, strict=False):
         if one is other or one.wire == other.wire:

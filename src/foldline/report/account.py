@@ -134,6 +134,7 @@ def author(message: Message) -> str:
 
 def first_line(message: Message) -> str:
     """The first non-empty line of a message, at most 160 characters, with known secrets redacted."""
+    # Cut, redacted, cut again: a pattern may not see half of a secret, and must not run over a megabyte.
     text = (full_text(message) or "")[:_SEARCHED_CHARS]
     line = next((stripped for each in text.splitlines() if (stripped := each.strip())), "")
     if not line:
@@ -144,8 +145,8 @@ def first_line(message: Message) -> str:
 
 def title_of(messages: Iterable[Message]) -> str:
     """The first line of the user; "" without one."""
-    said = (one for one in messages if author(one) == "user" and one.agent_visible and one.text.strip())
-    return next((first_line(one) for one in said), "")
+    spoken = (one for one in messages if author(one) == "user" and one.agent_visible and one.text.strip())
+    return next((first_line(one) for one in spoken), "")
 
 
 def hidden_by(
@@ -164,16 +165,18 @@ def hidden_by(
     """
     # Later folds cover earlier ones, so the newest fold over a message is the one that shows it.
     cover: dict[int, int] = {}
-    given = list(folds)
-    for number, (mark, _, _) in enumerate(given):
+    all_folds = list(folds)
+    for number, (mark, _, _) in enumerate(all_folds):
         cover.update(dict.fromkeys(range(mark.start, mark.stop), number))
     under: dict[int, list[int]] = {}
     for seq in seqs:
         if seq in cover:
             under.setdefault(cover[seq], []).append(seq)
+    # By the first message of each, the order in which a person reads. Later folds lie on earlier ones, so the order of
+    # folding says little.
     out: list[Hidden] = []
     for number, covered in sorted(under.items(), key=lambda item: item[1][0]):
-        mark, shortened, key = given[number]
+        mark, shortened, key = all_folds[number]
         # The page must stay small: counts cover everything, lists only the first.
         listed = covered[:_LISTED_MESSAGES] if listing and len(out) < _LISTED_FOLDS else []
         rows = (HiddenMessage(seq, author(messages[seq]), tokens[seq], first_line(messages[seq])) for seq in listed)
@@ -260,6 +263,7 @@ def billed(calls: Iterable[BilledCall], *, dialect: str) -> Spend:
 
 
 def _billed(call: BilledCall, dialect: str) -> Spend:
+    # By the model of each call: a session may change it, and summaries may come from a cheaper one.
     rule = cache_rule_of(call.model, dialect)
     # Reports of some gateways do not add up, and no bill may be negative.
     cached = min(call.cached_tokens, call.input_tokens)
@@ -286,17 +290,23 @@ def expected(requests: Iterable[ExpectedRequest], *, model: str | None, rule: Ca
     Without `caching` every request is paid in full.
     """
     # The price of a token depends on the length of its request: each request is priced by its own step.
-    known = lookup(model)
+    info = lookup(model)
     calls = tokens = cached = output = 0
     paid = answers = 0.0
-    for due in requests:
-        step = rule.step(due.tokens)
-        held = rule.cacheable_tokens(min(due.cached_tokens, due.tokens)) if caching else 0
-        calls, tokens, cached, output = calls + 1, tokens + due.tokens, cached + held, output + due.output_tokens
-        paid += request_price(rule, due.tokens, held) if caching else due.tokens * step.input_ratio
-        answers += due.output_tokens * step.output_ratio
-    price, answer_price = known.input_usd_per_million, known.output_usd_per_million
-    priced = known.known and price is not None and answer_price is not None
+    for request in requests:
+        step = rule.step(request.tokens)
+        cached_now = rule.cacheable_tokens(min(request.cached_tokens, request.tokens)) if caching else 0
+        calls, tokens, cached, output = (
+            calls + 1,
+            tokens + request.tokens,
+            cached + cached_now,
+            output + request.output_tokens,
+        )
+        paid += request_price(rule, request.tokens, cached_now) if caching else request.tokens * step.input_ratio
+        answers += request.output_tokens * step.output_ratio
+    # No price is no zero: one unknown part makes the whole amount unknown, and tokens are shown in its place.
+    price, answer_price = info.input_usd_per_million, info.output_usd_per_million
+    priced = info.known and price is not None and answer_price is not None
     return Spend(
         calls=calls,
         input_tokens=tokens,

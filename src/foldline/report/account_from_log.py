@@ -70,8 +70,8 @@ class _Walk:
     model: str | None
     requests: list[_LoggedRequest] = field(default_factory=list)
     active: list[Entry] = field(default_factory=list)
-    made: list[tuple[Fold, int | None]] = field(default_factory=list)
-    held: dict[int, Fold] = field(default_factory=dict)
+    folds_made: list[tuple[Fold, int | None]] = field(default_factory=list)
+    in_effect: dict[int, Fold] = field(default_factory=dict)
     new: list[Fold] = field(default_factory=list)
     tokens: int = 0
     spared_tokens: int = 0
@@ -86,10 +86,10 @@ class _Walk:
                 self.tokens += self._size(event)
             case Fold():
                 self.new.append(event)
-                self.held[event.id] = event
+                self.in_effect[event.id] = event
                 self.spared_tokens += event.before_tokens - event.tokens
             case Unfold(fold):
-                self._take_back([fold])
+                self._undo([fold])
             case Branch(start):
                 self._branch(start)
             case Limited():
@@ -101,7 +101,7 @@ class _Walk:
 
     def end(self) -> None:
         """Add the folds that no request followed."""
-        self.made += [(fold, None) for fold in self.new]
+        self.folds_made += [(fold, None) for fold in self.new]
 
     @staticmethod
     def _size(entry: Entry) -> int:
@@ -110,12 +110,13 @@ class _Walk:
     def _branch(self, start: int) -> None:
         while self.active and self.active[-1].seq >= start:
             self.tokens -= self._size(self.active.pop())
-        self._take_back([key for key, fold in self.held.items() if fold.stop > start])
+        # A fold that reaches over the fork is gone on the new branch; one before it is part of both.
+        self._undo([key for key, fold in self.in_effect.items() if fold.stop > start])
         self.begun_tokens, self.forked = min(self.begun_tokens, self.tokens), True
 
-    def _take_back(self, folds: Iterable[int]) -> None:
+    def _undo(self, folds: Iterable[int]) -> None:
         for key in folds:
-            if (fold := self.held.pop(key, None)) is not None:
+            if (fold := self.in_effect.pop(key, None)) is not None:
                 self.spared_tokens -= fold.before_tokens - fold.tokens
 
     def _add_request(self, usage: Usage, at: str) -> None:
@@ -128,7 +129,7 @@ class _Walk:
         ours = usage.estimated_tokens if usage.reported else usage.input_tokens
         base = max(0, ours - whole + self.spared_tokens) if ours and not self.forked else None
         folds = tuple(self.new)
-        self.made += [(fold, len(self.requests) + 1) for fold in folds]
+        self.folds_made += [(fold, len(self.requests) + 1) for fold in folds]
         self.requests.append(
             _LoggedRequest(usage, self.model, at, count, whole, min(self.begun_tokens, whole), base, self.limits, folds)
         )
@@ -151,6 +152,7 @@ def account_of_log(
     to find it. `model` replaces its model for prices, `archived` tells whether the archive has a key, and without
     `listing` hidden messages are only counted.
     """
+    # One pass over a log of any length: only requests, folds and the entries of the current branch are kept.
     walk: _Walk | None = None
     header: Header | None = None
     updated = ""
@@ -172,7 +174,7 @@ def account_of_log(
     # A provider without a prompt cache would not have one without Foldline either.
     caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.requests)
     hidden = _hidden(walk, archived, f"foldline sessions show {name}", options, listing=listing)
-    sent = _sent(walk, expected_requests, name, header)
+    sent = _as_replay(walk, expected_requests, name, header)
     return Account(
         name=name,
         title=redact(header.title) or title_of(entry.message for entry in walk.active),
@@ -180,7 +182,7 @@ def account_of_log(
         updated=updated,
         origin="reported" if any(one.usage.reported for one in walk.requests) else "counted",
         sent=sent,
-        folds=_made(walk, {one.mark for one in hidden}),
+        folds=_reported_folds(walk, {one.mark for one in hidden}),
         hidden=tuple(hidden),
         managed=billed(bills, dialect=header.dialect),
         unmanaged=expected(expected_requests, model=named, rule=rule, caching=caching),
@@ -193,7 +195,7 @@ def account_of_log(
 def _hidden(walk: _Walk, archived: Callable[[str], bool], command: str, options: str, *, listing: bool) -> list[Hidden]:
     """What the folds in effect hide, with the command that reads each span."""
     return hidden_by(
-        [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.held.values()],
+        [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.in_effect.values()],
         [entry.seq for entry in walk.active],
         {entry.seq: entry.message for entry in walk.active},
         {entry.seq: entry.tokens for entry in walk.active},
@@ -208,6 +210,8 @@ def _limits(header: Header) -> TokenLimits:
 
 def _scale(requests: Sequence[_LoggedRequest]) -> float:
     """The provider's tokens per token of ours, over all requests with both counts."""
+    # A ratio of sums: the long requests, which decide the bill, weigh most. A mean of ratios would let a short first
+    # request with its fixed overhead count as much.
     both = [one.usage for one in requests if one.usage.reported and one.usage.estimated_tokens]
     ours = sum(usage.estimated_tokens for usage in both)
     return sum(usage.input_tokens for usage in both) / ours if ours else 1.0
@@ -279,18 +283,19 @@ def _key(fold: Fold, archived: Callable[[str], bool]) -> str:
     return fold.archive if fold.archive is not None and archived(fold.archive) else ""
 
 
-def _made(walk: _Walk, in_effect: set[Mark]) -> tuple[ReportedFold, ...]:
+def _reported_folds(walk: _Walk, visible: set[Mark]) -> tuple[ReportedFold, ...]:
     out = []
-    for fold, request in walk.made:
+    for fold, request in walk.folds_made:
         mark = _mark(fold)
         # A fold still held but hiding nothing lies under a later fold.
-        since = "" if mark in in_effect else AGAIN if fold.id in walk.held else BACK
+        since = "" if mark in visible else AGAIN if fold.id in walk.in_effect else BACK
         out.append(ReportedFold(mark, request, since))
     return tuple(out)
 
 
-def _sent(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
+def _as_replay(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
     """The requests in the form of a replay, for the chart."""
+    # The newest limit: a chart has one line for it, and `_more` names the range when it changed.
     last = walk.requests[-1].limits
     turns = []
     for index, (one, due) in enumerate(zip(walk.requests, expected_requests, strict=True)):
@@ -320,6 +325,7 @@ def _sent(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: str, 
 
 def _more(walk: _Walk, calls: Sequence[RecordedCall], caching: bool) -> Iterator[str]:
     """Sentences about the scope of the figures and their assumptions."""
+    # Assumptions that move the figures are said on the page: whoever doubts a number finds here what went into it.
     summaries = sum(not call.error and call.purpose != REPLY for call in calls)
     if summaries:
         yield f"{plural(summaries, 'call')} for summaries and the like are in the bill."

@@ -30,9 +30,11 @@ def account_of_replay(
     """
     session = recording.session
     named = model or session.model
+    # The room for the answer as `Context` leaves it: the replay and the limit in the chart are then the same.
     limits = limits_of(window, named, None)
     rule = cache_rule_of(named, session.dialect)
     sent = replay(recording, policy, window=window, max_output_tokens=window - limits.room_tokens, rule=rule)
+    # Both bills hold the recorded replies. What a model would have answered to another request, nobody knows.
     answers = [sum(recording.history[place].tokens for place in reply) for reply in recording.replies]
     managed = expected(_managed(sent, answers), model=named, rule=rule)
     unmanaged = expected(_unmanaged(sent, answers), model=named, rule=rule)
@@ -40,6 +42,7 @@ def account_of_replay(
     messages = {seq: recording.codec.read(wire) for seq, wire in enumerate(session.messages)}
     tokens = {seq: seen.tokens for seq, seen in enumerate(recording.history)}
     hidden = hidden_by(marks, range(len(messages)), messages, tokens, lambda start, stop: _where(file, start, stop))
+    # A replay takes no fold back, so one that hides nothing any more lies under a later one.
     held = {one.mark for one in hidden}
     return Account(
         name=session.name,
@@ -62,6 +65,7 @@ def account_of_replay(
 
 def _managed(sent: Replay, answers: Sequence[int]) -> Iterator[ExpectedRequest]:
     for turn, answer in zip(sent.turns, answers, strict=True):
+        # A refused request was not sent, so it costs nothing: the page shows their number beside the bill.
         if not turn.refused:
             yield ExpectedRequest(turn.tokens, turn.cached_tokens, answer)
 

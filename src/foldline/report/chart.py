@@ -15,6 +15,7 @@ from foldline.text.formatting import compact, escaped, plural
 
 __all__ = ["chart", "fold_text"]
 
+# In units of the viewBox; the page scales the drawing. 360 is the width of a narrow phone, where one unit is a pixel.
 _WIDTH: Final = 360
 _HEIGHT: Final = 172
 _LEFT: Final = 40
@@ -132,6 +133,7 @@ class _Plot:
 
         The title element shows the folds on hover.
         """
+        # A policy that folds before every request would draw one triangle over the next, and the line would vanish.
         folding = [turn for turn in self._replay.turns if turn.folds]
         if len(folding) > _CROWDED:
             for _, near in groupby(folding, lambda turn: round(self._x(turn.index))):
@@ -154,6 +156,7 @@ class _Plot:
                 yield f'<g class="refused"><title>{title}</title>{_cross(x, self._y(0) - 5)}</g>'
 
     def _line(self, kind: str, points: Sequence[tuple[float, float]]) -> str:
+        # A line of one point draws nothing.
         if len(points) == 1:
             return f'<circle class="{kind} point" cx="{points[0][0]:.1f}" cy="{self._y(points[0][1]):.1f}" r="2"/>'
         drawn = " ".join(f"{x:.1f},{self._y(size):.1f}" for x, size in _thinned(points))
@@ -162,6 +165,7 @@ class _Plot:
 
 def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """At most four points per pixel: the first, the lowest, the highest and the last."""
+    # Extremes and ends of each pixel draw the same picture as all points. A mean would hide the peak that did not fit.
     if len(points) <= _MAX_POINTS:
         return points
     out: list[tuple[float, float]] = []

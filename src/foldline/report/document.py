@@ -35,6 +35,8 @@ _HEAD = """<!doctype html>
 <body>"""
 
 
+# In the page itself, with system fonts: a page must open from a mail or without a network, and load nothing that tells
+# another server that it was read. `tabular-nums` keeps the digits of a column below each other.
 STYLE: Final = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --faint: #5f6368; --rule: #d7d9dc;
   --sent: #0072b2; --fold: #b34b00; --recorded: #8a8d91; --bar: #0072b222;

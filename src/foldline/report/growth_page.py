@@ -11,6 +11,7 @@ from foldline.text.formatting import compact, escaped, plural
 
 __all__ = ["growth_page", "in_words", "notes", "replies_of"]
 
+# Wider than the charts of a replay, for it stands alone: a record may have thousands of calls.
 _WIDTH: Final = 760
 _LEFT: Final = 44
 _RIGHT: Final = 752
@@ -58,6 +59,7 @@ def in_words(calls: Sequence[RecordedCall]) -> str:
 
 
 def _chart(calls: Sequence[RecordedCall]) -> str:
+    # A twentieth of room above the highest point; `or 1` for calls whose sizes nobody counted.
     top = max((call.prompt_tokens for call in calls), default=0) * 1.05 or 1
 
     def point(at: int, tokens: float) -> tuple[float, float]:

@@ -29,6 +29,7 @@ _FAR: Final = (
     f"{FAR_MESSAGES} messages back, the share still in the request. "
     f"Mean of the sessions with {ENOUGH} or more such references."
 )
+# One row per column of the table: its name, its explanation in the legend, its cell. So no column lacks an explanation.
 _COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
     ("cost", _COST, lambda row: _price(row.cost_ratio)),
     (
@@ -89,6 +90,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
 
 def replay_page(replays: Sequence[Replay], *, prices: str = "") -> str:
     """The whole page as text, to be saved as UTF-8; `prices` names the provider of the cache prices. O(turns)."""
+    # In the order of the replays: of sessions as they were named, of policies as they were asked for.
     sessions: dict[str, list[Replay]] = {}
     for replay in replays:
         sessions.setdefault(replay.session, []).append(replay)
@@ -203,6 +205,7 @@ def _count(faults: int) -> str:
 
 def _price(ratio: float | None) -> str:
     """The cell of a price, in the colour of faults when it exceeds that of no management."""
+    # From 100.5 % on, where the rounded figure shows 101 %: "100 %" in the colour of a fault would look like a mistake.
     return f'<td class="bad">{share(ratio)}</td>' if ratio and ratio >= 1.005 else f"<td>{share(ratio)}</td>"
 
 
@@ -216,7 +219,8 @@ def limits(replays: Sequence[Replay]) -> str:
     """The window of some replays, its share for input, and the limit that the policies observed."""
     one = replays[0]
     words = f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input"
-    kept = next((replay.kept_tokens for replay in replays if replay.kept_tokens is not None), one.limit_tokens)
-    if kept == one.limit_tokens:
+    policy_tokens = next((replay.kept_tokens for replay in replays if replay.kept_tokens is not None), one.limit_tokens)
+    if policy_tokens == one.limit_tokens:
         return words
-    return f"{words};\npolicies keep to {kept:,}: {1 - kept / one.limit_tokens:.0%} is margin for errors of the count"
+    margin = 1 - policy_tokens / one.limit_tokens
+    return f"{words};\npolicies keep to {policy_tokens:,}: {margin:.0%} is margin for errors of the count"

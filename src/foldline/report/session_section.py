@@ -16,6 +16,7 @@ __all__ = [
     "session_part",
 ]
 
+# Newest first: what a person asks about happened lately. The log has all of them.
 _LISTED_FOLDS: Final = 60
 
 # What each reducer does, in a few words.
@@ -132,8 +133,8 @@ def _fold(made: ReportedFold) -> str:
 
 def _what(reducer: str) -> str:
     """What a reducer does, in words; the name alone for a user's own."""
-    known = _IN_WORDS.get(reducer)
-    return f"{escaped(known)} (<code>{escaped(reducer)}</code>)" if known else foreign(reducer, 60)
+    words = _IN_WORDS.get(reducer)
+    return f"{escaped(words)} (<code>{escaped(reducer)}</code>)" if words else foreign(reducer, 60)
 
 
 def _span(start: int, stop: int) -> str:
@@ -190,6 +191,7 @@ def price(spend: Spend) -> str:
 
 def ratio(managed: Spend, unmanaged: Spend) -> float | None:
     """The ratio of two bills, in money if both have it, else in tokens at the full price; None for an empty bill."""
+    # Both in one unit, or the ratio means nothing: a price for one of them only is not used.
     one, other = _amounts(managed, unmanaged)
     return one / other if other else None
 

@@ -19,6 +19,7 @@ DETAILED: Final = 40
 # The most sessions with a section, and the size of these: the page must open on a phone. The table has more rows.
 _MAX_CHARS: Final = 2_500_000
 
+# A row has about 500 bytes, so the table of all sessions of a year stays below the sections in size.
 _ROWS: Final = 1_000
 
 _COLUMNS: Final = ("requests", "sent", "largest", "folds", "hidden", "with", "without", "ratio", "fits without")
@@ -59,7 +60,8 @@ def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSess
 
 def _setting(accounts: Sequence[Account], made: str) -> str:
     if not accounts:
-        return "No session to tell of."
+        return "No sessions."
+    # Days of ISO 8601 sort as text.
     times = sorted(one.updated[:10] for one in accounts if one.updated)
     words = [plural(len(accounts), "session"), plural(sum(one.sent.requests for one in accounts), "request")]
     if times:
@@ -138,9 +140,9 @@ _ASSUMED: Final = (
 def _meaning(accounts: Sequence[Account]) -> str:
     """The meaning of the figures, and their assumptions."""
     origins = {one.origin for one in accounts}
-    told = [_REPORTED] if origins - {"replayed"} else []
-    told += [_REPLAYED] if "replayed" in origins else []
-    paragraphs = "".join(f"<p>{words}</p>" for words in (*told, _ASSUMED))
+    paragraphs_used = [_REPORTED] if origins - {"replayed"} else []
+    paragraphs_used += [_REPLAYED] if "replayed" in origins else []
+    paragraphs = "".join(f"<p>{words}</p>" for words in (*paragraphs_used, _ASSUMED))
     return (
         f'<p class="faint">{_ESTIMATE}</p>\n<details class="meaning"><summary>How the figures come about</summary>'
         f"{paragraphs}</details>\n{_KEY}"
@@ -181,7 +183,7 @@ def _table(accounts: Sequence[Account], detailed: int) -> str:
     notes = []
     if detailed < len(accounts):
         notes.append(
-            f"The newest {detailed:,} are told in full below. For an older one: "
+            f"The newest {detailed:,} have sections below. For an older one: "
             "<code>foldline report</code> with its name."
         )
     if len(accounts) > _ROWS:

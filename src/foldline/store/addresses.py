@@ -36,6 +36,9 @@ DRIVERS: Final[Mapping[str, str]] = {
 """The SQLAlchemy driver for each scheme of an address."""
 
 _LEASE: Final = "lease_seconds"
+
+# Leases are renewed after a third of their time: below half a second a slow query would already lose them. Above an
+# hour nobody would wait for the session of a process that died.
 _SHORTEST_SECONDS: Final = 0.5
 LONGEST_LEASE_SECONDS: Final = 3_600.0
 
@@ -47,19 +50,20 @@ def is_address(place: str) -> bool:
 
 def lease_of(address: str) -> tuple[str, float | None]:
     """An address without our parameter `lease_seconds`, and its value or None. Raises InvalidInput."""
+    # Taken out here, because drivers refuse parameters that they do not know. `urlencode` writes the others anew.
     head, mark, query = address.partition("?")
-    given = parse_qsl(query, keep_blank_values=True)
-    named = [value for name, value in given if name == _LEASE]
-    if not named:
+    parameters = parse_qsl(query, keep_blank_values=True)
+    values = [value for name, value in parameters if name == _LEASE]
+    if not values:
         return address, None
     try:
-        seconds = float(named[-1])
+        seconds = float(values[-1])
     except ValueError:
         seconds = 0.0
     if not _SHORTEST_SECONDS <= seconds <= LONGEST_LEASE_SECONDS:
-        why = f"must be from {_SHORTEST_SECONDS} to {LONGEST_LEASE_SECONDS:,.0f} seconds, not {named[-1][:20]!r}"
+        why = f"must be from {_SHORTEST_SECONDS} to {LONGEST_LEASE_SECONDS:,.0f} seconds, not {values[-1][:20]!r}"
         raise InvalidInput(why, place=_LEASE)
-    rest = urlencode([(name, value) for name, value in given if name != _LEASE])
+    rest = urlencode([(name, value) for name, value in parameters if name != _LEASE])
     return head + (mark + rest if rest else ""), seconds
 
 
@@ -70,7 +74,7 @@ def driver_of(address: str) -> str:
     """
     scheme = address.partition("://")[0]
     if scheme not in DRIVERS:
-        raise InvalidInput(f"is no database that can be used; those are {', '.join(DRIVERS)}", place=f"{scheme}://…")
+        raise InvalidInput(f"is not a supported database; supported are {', '.join(DRIVERS)}", place=f"{scheme}://…")
     return DRIVERS[scheme]
 
 

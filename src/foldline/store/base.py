@@ -136,12 +136,14 @@ class Store(Protocol):
     def names(self) -> list[str]:
         """The id of every session, oldest first."""
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
+    def sessions(
+        self, *, save: bool = True, allow_stale: bool = False, running: Collection[str] = ()
+    ) -> list[ListedSession]:
         """List every session, last written first; a damaged one with the reason.
 
         O(sessions), and O(log) for each whose snapshot is lost or stale: it is made again, and stored unless
-        `keep=False`. With `stale=True` an outdated snapshot will do (that of a running turn), except one without
-        messages, which a crash may have left; for sessions named in `at_work` even that will do.
+        `save=False`. With `allow_stale` an outdated snapshot is accepted (that of a running turn), except one without
+        messages, which a crash may have left; for the sessions in `running` even that is accepted.
         """
 
     def repair(self, name: str) -> RepairReport | None:
@@ -205,11 +207,11 @@ class Store(Protocol):
     def claim(self, key: str) -> bool:
         """Whether this caller is the first to claim a key, over all processes: for actions that happen once."""
 
-    def remembered(self, key: str) -> Mapping[str, Json]:
-        """The object stored under a key (the state of a schedule); empty when there is none."""
+    def load_state(self, key: str) -> Mapping[str, Json]:
+        """The state stored under a key (of a schedule, an inbox); empty when there is none."""
 
-    def remember(self, key: str, value: Mapping[str, Json]) -> None:
-        """Store an object under a key for ever, replacing an earlier one; the last of two writers wins.
+    def save_state(self, key: str, value: Mapping[str, Json]) -> None:
+        """Store a state under a key for ever, replacing an earlier one; the last of two writers wins.
 
         Raises InvalidInput for values that JSON cannot hold.
         """
@@ -268,19 +270,21 @@ class SessionWriter(ABC):
         Raises InvalidInput for values that JSON cannot hold, OSError (a full disk, an unreachable database) and
         SessionLost; then none of them is in the log.
         """
+        # One time for all of them, because they were decided together.
         self._check_held()
         self._counted = None
         at = stamp(self._clock)
-        given = tuple(events)
-        if not given:
+        new = tuple(events)
+        if not new:
             return
-        records = [{**record_of(event, self._codec), "at": at} for event in given]
+        records = [{**record_of(event, self._codec), "at": at} for event in new]
         try:
             self._extend(records)
         except InvalidInput:  # one holds NaN or the like, for which strict JSON has no form
             # Tried only now: checking each record first would cost every append a second encoding.
             self._extend([{**sealed(record), "at": at} for record in records])
-        for record, event in zip(records, given, strict=True):
+        # Counted only now: a count ahead of the log would outlive the error.
+        for record, event in zip(records, new, strict=True):
             self._tally.count(record, event)
 
     def turn(self, state: Literal["begun", "ended"], **more: Json) -> None:
@@ -296,7 +300,9 @@ class SessionWriter(ABC):
         unknown = [name for name in settings if name not in CHANGEABLE]
         if unknown:
             raise InvalidInput(f"cannot be changed; what can: {', '.join(CHANGEABLE)}", place=unknown[0])
-        header = self._header.changed(settings)  # raises before anything is written
+        # Validated, written, applied, in this order: a value of the wrong type must not get into the log, and a full
+        # disk must not leave a setting in memory that the next process does not know.
+        header = self._header.changed(settings)
         self._write({"type": "settings", **settings})
         self._header = header
 
@@ -338,6 +344,7 @@ class SessionWriter(ABC):
         self._count(self._read())
 
     def _count(self, log: Iterable[tuple[Header, Record, Event | None]]) -> None:
+        # Assigned at the end, all or none: a damaged log raises in the middle, and must not leave half a count behind.
         header, tally = None, Tally()
         events: list[Event] = []
         for header, record, event in log:  # noqa: B007 - the last one counts

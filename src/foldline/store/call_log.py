@@ -18,7 +18,7 @@ from typing import Final, Self
 from foldline.codecs.dialect import form_of
 from foldline.errors import InvalidInput
 from foldline.messages import Json
-from foldline.store.calls import REPLY, faults, open_to_write
+from foldline.store.calls import REPLY, open_to_write, sqlite_errors
 from foldline.view.transcript import Usage
 from foldline.view.usage import usage_of
 
@@ -93,15 +93,16 @@ class CallLog:
         `usage` is our own count, marked as such (`usage_or_count`). Raises InvalidInput for a body without a list of
         messages.
         """
-        key = (_plain(session_id), _plain(purpose))
+        # A purpose has a lane of its own: a summary between two replies would else end every slot and open it again.
+        key = (_encodable(session_id), _encodable(purpose))
         messages, others = _parts(body)  # before the transaction: a body that is refused must not hold the lock
-        made = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        created_at = self._clock().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         with self._writing(key):
             lane = self._lane(key)
             texts, sizes = self._texts(messages, lane)
             row = {
                 "lane": lane.id,
-                "model": _plain(str(body.get("model") or "")),
+                "model": _encodable(str(body.get("model") or "")),
                 "message_count": len(messages),
                 "request_bytes": sum(sizes) + max(len(sizes) - 1, 0) + 2,
                 **{name: None if value is None else self._text(_json(value))[0] for name, value in others.items()},
@@ -111,14 +112,16 @@ class CallLog:
                 "estimated": not usage.reported,
                 "seconds": seconds,
                 "folds": folds,
-                "error": _plain(error),
-                "created_at": made,
+                "error": _encodable(error),
+                "created_at": created_at,
             }
             names = ", ".join(row)
             marks = ", ".join(f":{name}" for name in row)
             # `MAX(id)` of a lane tells other writers that their cached lane is stale.
             call = self._insert(f"INSERT INTO calls ({names}) VALUES ({marks})", row)
-            self._move(lane, texts, call)
+            self._update_slots(lane, texts, call)
+        # After the commit, and with the message objects: the next request holds most of the same ones, which `is` tells
+        # without comparing a megabyte of text.
         lane.call, lane.messages, lane.texts, lane.sizes = call, messages, texts, sizes
         self._since_pruned += 1
         if self._keep_calls is not None and self._since_pruned > self._keep_calls // 10:
@@ -136,6 +139,8 @@ class CallLog:
             dropped = run(
                 "DELETE FROM calls WHERE id NOT IN (SELECT id FROM calls ORDER BY id DESC LIMIT ?)", (keep_calls,)
             ).rowcount
+            # `llm_calls` needs a slot while a call between its two ends exists. Slots before texts, for the texts that
+            # only they used become free here.
             run(
                 "DELETE FROM slots WHERE lane NOT IN (SELECT lane FROM calls)"
                 " OR until_call <= (SELECT MIN(id) FROM calls WHERE calls.lane = slots.lane)"
@@ -146,7 +151,7 @@ class CallLog:
                 " UNION SELECT system FROM calls WHERE system IS NOT NULL"
                 " UNION SELECT tools FROM calls WHERE tools IS NOT NULL)"
             )
-        with faults(self._path):
+        with sqlite_errors(self._path):
             self._database.executescript("PRAGMA incremental_vacuum;")  # `execute` would run one step: one page
         return dropped
 
@@ -155,7 +160,7 @@ class CallLog:
         self._since_pruned = 0
         if self._keep_calls is None:
             return
-        with faults(self._path):
+        with sqlite_errors(self._path):
             (count,) = self._database.execute("SELECT COUNT(*) FROM calls").fetchone()
         if count > self._keep_calls + self._keep_calls // 10:
             self.prune(keep_calls=self._keep_calls)
@@ -175,7 +180,8 @@ class CallLog:
     @contextmanager
     def _writing(self, key: tuple[str, str] | None = None) -> Iterator[None]:
         """A write transaction. A failure also forgets the lane of `key`, which may be ahead of the file."""
-        with faults(self._path):
+        # The transaction spans reading the lane and writing the call: with two processes the slots would else overlap.
+        with sqlite_errors(self._path):
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -209,6 +215,7 @@ class CallLog:
         """The text id and the size of each message. An object identical to the last call's is not serialised again."""
         texts, sizes = [], []
         for place, message in enumerate(messages):
+            # Identity only: an equal message is found by its hash anyway, at the cost of encoding it.
             if place < len(lane.messages) and message is lane.messages[place]:
                 text, size = lane.texts[place], lane.sizes[place]
             else:
@@ -218,6 +225,7 @@ class CallLog:
         return texts, sizes
 
     def _text(self, body: str) -> tuple[int, int]:
+        # By hash and not by the text itself, whose index would store every message twice.
         data = body.encode()
         key = hashlib.sha256(data).digest()
         found = self._database.execute("SELECT id FROM texts WHERE sha256 = ?", (key,)).fetchone()
@@ -230,18 +238,20 @@ class CallLog:
         (number,) = self._database.execute("SELECT last_insert_rowid()").fetchone()
         return int(number)
 
-    def _move(self, lane: _Lane, texts: Sequence[int], call: int) -> None:
+    def _update_slots(self, lane: _Lane, texts: Sequence[int], call: int) -> None:
         """Close the slots whose text changed with this call, and open new ones."""
+        # Positions, not a diff of lists: a fold at the front moves all that follows, which costs a row each. A better
+        # match would need a query that searches for positions, and the view must stay plain SQL.
         before = lane.texts
-        ended = [at for at, text in enumerate(before) if at >= len(texts) or texts[at] != text]
-        begun = [(at, text) for at, text in enumerate(texts) if at >= len(before) or before[at] != text]
+        closed = [at for at, text in enumerate(before) if at >= len(texts) or texts[at] != text]
+        opened = [(at, text) for at, text in enumerate(texts) if at >= len(before) or before[at] != text]
         self._database.executemany(
             "UPDATE slots SET until_call = ? WHERE lane = ? AND position = ? AND until_call IS NULL",
-            [(call, lane.id, at) for at in ended],
+            [(call, lane.id, at) for at in closed],
         )
         self._database.executemany(
             "INSERT INTO slots (lane, position, since_call, text) VALUES (?, ?, ?, ?)",
-            [(lane.id, at, call, text) for at, text in begun],
+            [(lane.id, at, call, text) for at, text in opened],
         )
 
 
@@ -253,6 +263,8 @@ def usage_or_count(
     Streams often end without a report, and some servers report zeros. Our own counts are marked: `reported` is False.
     `doubt` explains a report without readable counts.
     """
+    # A reported 0 is possible only where our own count is 0 as well: no request is empty. Servers that count nothing
+    # say 0.
     ours = Usage(input_tokens=prompt_tokens, output_tokens=completion_tokens, request=request, reported=False)
     if reported is None:
         return ours
@@ -276,6 +288,7 @@ def _parts(body: Mapping[str, Json]) -> tuple[list[Json], dict[str, Json]]:
     messages = body.get(name)
     if not isinstance(messages, list | tuple):
         raise InvalidInput(f"a request has a list of messages, not {type(messages).__name__}", place=name)
+    # Apart, because each has a text of its own: tools rarely change, and parameters repeat in every call.
     rest = {key: value for key, value in body.items() if key not in {name, system, "tools"}}
     return list(messages), {"system": body.get(system), "tools": body.get("tools"), "parameters": rest}
 
@@ -290,10 +303,10 @@ def _json(value: Json) -> str:
             except UnicodeEncodeError:
                 text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"a request that is no JSON: {error}") from error
+        raise InvalidInput(f"a request is not JSON: {error}") from error
     return text
 
 
-def _plain(text: str) -> str:
+def _encodable(text: str) -> str:
     """The text with lone surrogates replaced, as UTF-8 requires."""
     return text.encode("utf-8", "replace").decode()

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from foldline.codecs.dialect import ROWS
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.sqlite import errno_of, is_damaged, make_private_file
@@ -25,12 +26,12 @@ __all__ = [
     "REPLY",
     "RecordedCall",
     "RequestHead",
-    "faults",
     "newest_request_head",
     "open_to_read",
     "open_to_write",
     "read_calls",
     "read_sessions",
+    "sqlite_errors",
 ]
 
 REPLY: Final = "reply"
@@ -67,15 +68,15 @@ def read_calls(path: Path | str, *, session_id: str | None = None) -> list[Recor
     Raises FileNotFoundError, OSError, and InvalidInput for a file that is no record of calls.
     """
     place = Path(path).absolute()
-    where, given = ("", ()) if session_id is None else ("WHERE session_id = ?", (session_id,))
+    where, parameters = ("", ()) if session_id is None else ("WHERE session_id = ?", (session_id,))
     database = open_to_read(place)
     try:
-        with faults(place):
+        with sqlite_errors(place):
             rows = database.execute(
                 "SELECT calls.id, session_id, purpose, model, created_at, message_count, request_bytes, prompt_tokens,"
                 " cached_tokens, completion_tokens, estimated, seconds, folds, error"
                 f" FROM calls JOIN lanes ON lanes.id = lane {where} ORDER BY calls.id",
-                given,
+                parameters,
             )
             rows.row_factory = sqlite3.Row
             return [_call(row) for row in rows]
@@ -88,7 +89,7 @@ def read_sessions(path: Path | str) -> list[str]:
     place = Path(path).absolute()
     database = open_to_read(place)
     try:
-        with faults(place):
+        with sqlite_errors(place):
             rows = database.execute(
                 "SELECT session_id FROM calls JOIN lanes ON lanes.id = lane GROUP BY session_id"
                 " ORDER BY MAX(calls.id) DESC"
@@ -193,7 +194,8 @@ def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
     Raises InvalidInput for a file of another program, OSError when it cannot be opened or written.
     """
     make_private_file(path)
-    with faults(path):
+    with sqlite_errors(path):
+        # No isolation level: the `sqlite3` module would begin transactions on its own, and not at the right places.
         # Used by several threads, one at a time: a server writes in another thread than it opens and closes in.
         database = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         try:
@@ -206,12 +208,13 @@ def open_to_write(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
 
 def open_to_read(path: Path) -> sqlite3.Connection:
     """A read-only connection. Raises FileNotFoundError, and as `open_to_write` does."""
+    # For a clear error: SQLite says "unable to open database file" whatever the reason.
     os.stat(path)
-    with faults(path):
+    with sqlite_errors(path):
         database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
         try:
             if not _is_ours(database, path):
-                raise InvalidInput("holds no record of model calls", place=str(path))
+                raise InvalidInput("is not a record of model calls", place=str(path))
         except BaseException:
             database.close()
             raise
@@ -219,7 +222,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def faults(path: Path) -> Iterator[None]:
+def sqlite_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into OSError (disk full, no permission, busy) or InvalidInput (no database, or damaged)."""
     try:
         yield
@@ -228,7 +231,7 @@ def faults(path: Path) -> Iterator[None]:
         if number is not None:
             raise OSError(number, f"the record of model calls: {error}", str(path)) from error
         if is_damaged(error):
-            reason = f"is damaged, or no record of model calls ({error}); move it away and a new one is made"
+            reason = f"is damaged, or not a record of model calls ({error}); move it away to start a new one"
             raise InvalidInput(reason, place=str(path)) from error
         raise
 
@@ -256,6 +259,7 @@ def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
     finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
+    # Tables alone are no proof: another program may have a table of the same name.
     if application == _APPLICATION:
         if version > _VERSION:
             raise InvalidInput(f"was written by a newer Foldline (form {version:,})", place=str(path))
@@ -265,7 +269,8 @@ def _is_ours(database: sqlite3.Connection, path: Path) -> bool:
     return False
 
 
-_OUTPUT_CAPS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+# From the table of dialects, so that a new one is not forgotten here. Each lists the field that counts first.
+_OUTPUT_CAPS: Final = tuple(dict.fromkeys(name for row in ROWS.values() for name in row.body.caps))
 
 
 _LEADING_ROLES: Final = ("system", "developer")
@@ -292,7 +297,7 @@ def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None
     except FileNotFoundError:
         return None
     try:
-        with faults(place):
+        with sqlite_errors(place):
             row = database.execute(
                 "SELECT request_system, request_tools, request_parameters, request_messages FROM llm_calls"
                 " WHERE session_id = ? AND purpose = ? ORDER BY id DESC LIMIT 1",
@@ -308,22 +313,22 @@ def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None
     nested = parameters.get("generationConfig")
     parameters |= nested if isinstance(nested, dict) else {}
     if system is None:
-        system = _leading(messages)
+        system = _leading_system(messages)
     caps = (parameters.get(name) for name in _OUTPUT_CAPS)
     return RequestHead(
-        system=_unmarked(system) or None,
-        tools=_unmarked(tools) or None,
+        system=_without_cache_points(system) or None,
+        tools=_without_cache_points(tools) or None,
         max_output_tokens=next((cap for cap in caps if isinstance(cap, int)), None),
     )
 
 
-def _leading(messages: Json) -> Json:
+def _leading_system(messages: Json) -> Json:
     """The system text in the first message, where Chat Completions has it."""
     first = messages[0] if messages else None
     return first.get("content") if isinstance(first, dict) and first.get("role") in _LEADING_ROLES else None
 
 
-def _unmarked(value: Json) -> Json:
+def _without_cache_points(value: Json) -> Json:
     """The value without cache points: the provider's adapter sets them anew in each request."""
     if not isinstance(value, list):
         return value

@@ -26,6 +26,8 @@ DamageKind: TypeAlias = Literal["not-json", "checksum", "number", "no-checksum",
 """The fault of a record: it is no JSON object; it differs from what was written; it is in the wrong position; its
 checksum is missing; something before it was altered; it is missing; it contradicts earlier records."""
 
+# Matched at the end only: the text of a message may contain the same characters anywhere before. Eighteen digits, so
+# that a damaged number still fits the 64 bits of a database column.
 _FRAME: Final = re.compile(
     rb'(?:,|(?<=\{))(?:"before":"([0-9a-f]{8})",)?"n":(0|[1-9][0-9]{0,17})(,"crc":"([0-9a-f]{8})"\})\Z'
 )
@@ -73,6 +75,8 @@ def without_frame(line: bytes) -> bytes:
 
 def root_of(lines: Iterable[bytes]) -> tuple[int | None, int]:
     """The root of a damaged log on which most of its records agree, and their number. O(log)."""
+    # XOR is its own inverse: each record yields the root that it was sealed with, and damaged ones disagree at random.
+    # Record 0 has no vote, for its checksum says nothing but what its own bytes say.
     found: dict[int, int] = {}
     for line in lines:
         frame = _frame(line.strip(_ENDS))
@@ -107,10 +111,12 @@ class Verifier:
             line = line.removeprefix(_BOM)
         frame = _frame(line)
         if frame is None:
+            # Checksums never end once they have begun. Accepting a bare record here would let an edit pass that also
+            # removes the checksum.
             if self.sealed:
-                return "no-checksum", "it has no checksum: it was altered, or put in by something else"
+                return "no-checksum", "it has no checksum: it was altered, or another program inserted it"
             if _half_sealed(line):
-                return "checksum", "its number or its checksum cannot be read: it was altered"
+                return "checksum", "its number or checksum cannot be read: it was altered"
             self._advance(line)
             return line
         if (wrong := self._fault(frame)) is not None:
@@ -121,6 +127,7 @@ class Verifier:
 
     def sealed_line(self, body: bytes) -> bytes:
         """The next record with its number and checksum; `body` is a JSON object."""
+        # The first sealed record of a log from an older version vouches for everything before it.
         first = not self.sealed and self.number > 0
         before = b'"before":"%08x",' % (self.before or 0) if first else b""
         data = b'%b%b%b"n":%d' % (body[:-1], b"" if body == b"{}" else b",", before, self.number)
@@ -136,15 +143,17 @@ class Verifier:
 
     def _fault(self, frame: _Frame) -> tuple[DamageKind, str] | None:
         if not self._belongs(frame):
-            return "checksum", "its checksum does not fit: it was altered, or is of another log"
+            return "checksum", "its checksum does not match: it was altered, or belongs to another log"
         if frame.number > self.number:
             missing = frame.number - self.number
             gone = (
                 f"record {self.number:,} is" if missing == 1 else f"records {self.number:,} to {frame.number - 1:,} are"
             )
-            return "number", f"record {frame.number:,} stands here, {gone} missing before it"
+            return "number", f"record {frame.number:,} is here, {gone} missing before it"
         if frame.number < self.number:
-            return "number", f"record {frame.number:,} stands here, where {self.number:,} should: doubled or moved"
+            return "number", f"record {frame.number:,} is here instead of {self.number:,}: doubled or moved"
+        # From here on it is the first sealed record. Its `before` is checked where the reader began at record 0; in the
+        # middle of a log nobody knows the bytes before.
         if self.sealed or not frame.number or self.before is None:
             return None
         if frame.before is None:
@@ -155,6 +164,7 @@ class Verifier:
 
     def _belongs(self, frame: _Frame) -> bool:
         own = crc32(frame.data)
+        # Record 0 is not XORed: it defines the root.
         if frame.number == 0:
             return frame.crc == own and self.root in (None, own)
         return self.root is not None and frame.crc == own ^ self.root
@@ -163,11 +173,13 @@ class Verifier:
         if self.root is None:
             self.root = crc32(data)
         if not self.sealed and self.before is not None:
+            # With one line break each, whatever the line had: white space at its end carries no meaning.
             self.before = crc32(b"\n", crc32(data, self.before))
         self.number += 1
 
 
 def _frame(line: bytes) -> _Frame | None:
+    # Lines have up to megabytes, and `search` tries every position: only their end is looked at.
     tail = line[-_FRAME_BYTES:]
     found = _FRAME.search(tail)
     if found is None:
@@ -181,6 +193,7 @@ def _frame(line: bytes) -> _Frame | None:
 
 def _half_sealed(line: bytes) -> bool:
     """Whether a record has parts of a frame, but no valid one at its end."""
+    # A cheap look first: decoding the JSON of a long record costs far more, and hardly any line needs it.
     if b'"n":' not in line[-_FRAME_BYTES:] and b'"crc":' not in line[-_FRAME_BYTES:]:
         return False
     try:

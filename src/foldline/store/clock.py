@@ -26,6 +26,8 @@ def seconds_since_boot() -> float:
 
     On Linux that moment is the start of the machine. Elsewhere this is the time of day, which may be set.
     """
+    # Python has no such clock on macOS and Windows. There a clock that somebody sets is the smaller error than one that
+    # stops during sleep; `IdleTimer` never reports less than 0.
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
     return time.time() if boottime is None else time.clock_gettime(boottime)
 
@@ -52,6 +54,7 @@ Clock: TypeAlias = Callable[[], datetime]
 
 def seconds_since(at: str) -> float:
     """Seconds since a time stamp; 0 for a malformed or future one."""
+    # 0, the cautious answer: the cache then counts as warm, and nothing is folded only because it is cold.
     try:
         then = datetime.fromisoformat(at)
     except ValueError:

@@ -37,7 +37,10 @@ __all__ = [
 ANOTHER_WRITER = "the log has another writer"
 """The reason of the error for a second writer."""
 
+# The unit in which a log is read from its end. A record has 400 to 2,000 bytes, so one block nearly always holds the
+# last.
 _BLOCK_BYTES = 65_536
+# O_APPEND: every write goes to the end of the file, wherever the descriptor was last read.
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
@@ -65,11 +68,11 @@ def read_events(path: Path | str) -> Iterator[dict[str, Json]]:
 def read_events_with_ends(path: Path | str) -> Iterator[tuple[dict[str, Json], int]]:
     """As `read_events`, each event with the offset at which its line ends."""
     with open(path, "rb") as file:
-        for found, end in scan_lines(file):
-            if isinstance(found, Damage):
-                why = f"damaged at byte {found.byte:,}: {found.reason}"
-                raise InvalidInput(why, place=f"{path}, line {found.line}")
-            yield found, end
+        for result, end in scan_lines(file):
+            if isinstance(result, Damage):
+                why = f"damaged at byte {result.byte:,}: {result.reason}"
+                raise InvalidInput(why, place=f"{path}, line {result.line}")
+            yield result, end
 
 
 def scan_lines(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tuple[dict[str, Json] | Damage, int]]:
@@ -79,7 +82,9 @@ def scan_lines(file: IO[bytes], checks: Verifier | None = None) -> Iterator[tupl
         line, start, end = read, end, end + len(read)
         if not line.endswith(b"\n") and not _is_object(line):
             line = line[:-1]
-            if checks.fits(line) != checks.number:  # else only its line break is missing
+            # Whole after all if its checksum fits: another byte took the place of its line break. Anything else is no
+            # damage: a writer may be in the middle of this line, or died there before anybody was told of it.
+            if checks.fits(line) != checks.number:
                 return
         body = checks.body(line)
         event = parse_object(line if isinstance(body, tuple) else body)
@@ -108,6 +113,8 @@ class EventLog:
         make_private_folder(self._path.parent)
         self._file = os.fdopen(os.open(self._path, _FLAGS, 0o600), "r+b", buffering=0)
         try:
+            # Lock first: `_resume` cuts off a partial line, which without the lock could be another writer's current
+            # one.
             self._lock()
             if sys.platform != "win32":
                 os.fchmod(self._file.fileno(), 0o600)  # it may exist with a wider mode
@@ -143,14 +150,14 @@ class EventLog:
         """
         checks = self._checks
         if checks is None:
-            raise InvalidInput(
-                "nothing is written behind damaged events; they are to be repaired", place=str(self._path)
-            )
+            raise InvalidInput("nothing is appended to a damaged log; repair it first", place=str(self._path))
         checks = replace(checks)  # a copy: it counts only once the write has succeeded
         data = b"".join([line_of(event, checks) for event in events])
         if not data and not self._file.closed:
             return
         end = self._file.seek(0, os.SEEK_END)
+        # One write, so that a crash leaves a beginning of the data and never a gap. Records within it that are whole
+        # stay in the log; the rest is a partial line, which the next opening cuts off.
         try:
             written = 0
             while written < len(data):
@@ -158,6 +165,8 @@ class EventLog:
             if self._fsync:
                 os.fsync(self._file.fileno())
         except BaseException as error:
+            # The caller is told that nothing was written, so nothing may stay. That holds for a failed fsync too: Linux
+            # marks the lost pages clean, and a second fsync would report success for data that is not on the disk.
             self._file.truncate(end)
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = str(self._path)  # "No space left on device" alone does not say where
@@ -175,14 +184,17 @@ class EventLog:
                 pass
             self._resume()
         except FileNotFoundError:
-            raise InvalidInput("there is no log any more", place=str(self._path)) from None
+            raise InvalidInput("the log no longer exists", place=str(self._path)) from None
 
     def _reopened(self) -> bool:
         """Open and lock the file at the path; False if it was replaced meanwhile (a repair)."""
         self._file.close()
+        # Without O_CREAT: a session that was deleted meanwhile must not come back as an empty log.
         self._file = os.fdopen(os.open(self._path, _FLAGS & ~os.O_CREAT), "r+b", buffering=0)
         try:
             self._lock()
+            # Between `open` and the lock a repair may have renamed a new log into place. Then this lock is on a file
+            # that has no name any more, and guards nothing.
             return os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno()))
         except BaseException:
             self._file.close()
@@ -205,6 +217,8 @@ class EventLog:
         self.close()
 
     def _lock(self) -> None:
+        # `flock` and no POSIX lock (`lockf`): a process loses those when it closes any descriptor of the file, and
+        # every reader of the log in this process does. Not waiting: a writer keeps a session for a whole turn.
         if sys.platform != "win32":
             try:
                 fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,6 +227,8 @@ class EventLog:
 
     def _resume(self) -> None:
         """Fix the end of the file and find the checksum state. O(last event), O(size) for a log of an older version."""
+        # The first and the last record are enough to append: they give the root of the checksums and the next number.
+        # What lies between is verified by whoever reads it, and opening a session does.
         self._file.seek(0)
         head = Verifier()
         # A first line beyond one block gives no root; then the whole log is read below.
@@ -224,9 +240,11 @@ class EventLog:
         if number is not None:
             self._checks = Verifier(number + 1, head.root, sealed=True)
             return
+        # The last record does not fit: the log is damaged, or of a version without checksums. Only all of it can tell,
+        # and only all of it gives the checksum `before` that the first sealed record needs.
         checks = Verifier()
         with open(self._path, "rb") as file:
-            whole = not any(isinstance(found, Damage) for found, _ in scan_lines(file, checks))
+            whole = not any(isinstance(result, Damage) for result, _ in scan_lines(file, checks))
         self._checks = checks if whole else None
 
     def _fix_end(self, head: Verifier) -> None:
@@ -244,6 +262,7 @@ class EventLog:
             self._torn = Torn(at + whole, rest[whole:])
             self._file.truncate(at + whole)
             self._file.write(b"\n" if whole else b"")
+        # Synced before anything is appended: a power cut must not bring the partial line back in front of new records.
         if self._fsync:
             os.fsync(self._file.fileno())
 
@@ -256,7 +275,7 @@ class EventLog:
             while len(block) < end - start:  # one read may return less than requested
                 part = self._file.read(end - start - len(block))
                 if not part:
-                    raise InvalidInput("the log became shorter while it was opened", place=str(self._path))
+                    raise InvalidInput("the log was truncated while it was opened", place=str(self._path))
                 block += part
             end = start
             yield block[block.rfind(b"\n") + 1 :]
@@ -273,6 +292,7 @@ def _json(event: Mapping[str, Json]) -> bytes:
     if not isinstance(event, Mapping):
         raise InvalidInput(f"an event is a JSON object, not {type(event).__name__}")
     try:
+        # Not in ASCII: people read the log, and escapes take two to three times the bytes of other scripts than Latin.
         text = json.dumps(dict(event), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         if not text.isascii():
             try:
@@ -280,7 +300,7 @@ def _json(event: Mapping[str, Json]) -> bytes:
             except UnicodeEncodeError:  # a lone surrogate (half an emoji in a cut tool output) becomes an escape
                 text = json.dumps(dict(event), allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"an event that is no JSON: {error}") from error
+        raise InvalidInput(f"an event is not JSON: {error}") from error
     return text.encode()
 
 
@@ -291,6 +311,7 @@ def _is_object(line: bytes) -> bool:
 def parse_object(line: bytes) -> dict[str, Json] | str:
     """The JSON object in a line, or the reason why there is none."""
     try:
+        # "surrogatepass": an editor or an older version may have written a lone surrogate as three bytes.
         event = json.loads(line.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
         return f"no JSON: {error}"

@@ -33,6 +33,7 @@ __all__ = [
     "write_atomic",
 ]
 
+# A SHA-256 in hexadecimal digits. Nothing else becomes part of a path, so no key leads out of the archive.
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on Windows, where the check before opening must do
 _BINARY = getattr(os, "O_BINARY", 0)
@@ -40,6 +41,7 @@ _BINARY = getattr(os, "O_BINARY", 0)
 
 def make_private_folder(path: Path) -> None:
     """Create a folder and its missing parents, for the owner only; existing folders keep their mode."""
+    # `mkdir(parents=True)` gives the mode to the last folder only; its parents would get that of the umask.
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process was faster
@@ -59,18 +61,23 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
     """Write a file atomically, synced, for its owner only. Raises OSError (a full disk)."""
+    # Beside the target, because a rename is atomic within one file system only. A random name, because two processes
+    # may write the same file; O_EXCL, because in a shared folder somebody could have put a link under that name.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
     try:
         with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
             file.writelines(chunks)
             file.flush()
+            # Before the rename: file systems may write the name before the data, and a power cut in between would leave
+            # an empty file where the old one was.
             os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         with suppress(OSError):  # the first error matters more
             draft.unlink()
         raise
+    # After it: the new name is data of the folder. Until this returns a power cut may bring the old file back.
     sync_folder(path.parent)
 
 
@@ -109,6 +116,7 @@ class FileArchive:
         key = key_of(data)
         path = self._path(key)
         self._refuse_links(path.parent)
+        # Reading what is there costs as much as writing it, and heals an object that a disk or a power cut damaged.
         if self._size(path) == len(data) and self._is_intact(path, key):
             return key
         make_private_folder(path.parent)
@@ -153,12 +161,15 @@ class FileArchive:
         return all(_is_kind(place, kind) for place, kind in ((path.parent, stat.S_IFDIR), (path, stat.S_IFREG)))
 
     def _path(self, key: object) -> Path:
-        # 64 hexadecimal digits and nothing else: no key leads out of the folder.
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise KeyError(key)
+        # 256 subfolders: a long session archives thousands of objects, and some file systems search a folder from end
+        # to end.
         return self._root / key[:2] / key
 
     def _refuse_links(self, folder: Path) -> None:
+        # Whoever can write in the folder could plant a link. `put` would then write elsewhere, and `get` would show a
+        # file of another place to a model.
         try:
             mode = folder.lstat().st_mode
         except FileNotFoundError:
@@ -203,6 +214,7 @@ def _is_kind(path: Path, kind: int) -> bool:
 def sync_tree(root: Path) -> None:
     """Sync all files under a folder: with one `sync` of the system where it has one, else one by one."""
     if hasattr(os, "sync"):
+        # It waits for the data of other programs too, once; a sync of each file waits for the disk thousands of times.
         os.sync()
         return
     for path in root.rglob("*"):
@@ -250,6 +262,7 @@ def update_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
     Other processes wait meanwhile, where the system has locks. Raises InvalidInput as `read_json` does, and OSError.
     """
     make_private_folder(path.parent)
+    # The lock spans reading and writing: otherwise the later of two processes would drop the change of the earlier one.
     with file_lock(path.with_name(f".{path.name}.lock")):
         value = read_json(path)
         change(value)
@@ -275,6 +288,7 @@ def consume_json(path: Path) -> Iterator[dict[str, Json]]:
     """
     with file_lock(path.with_name(f".{path.name}.lock")):
         yield read_json(path)
+        # Last: after a crash inside the block the file is still there, and its content is consumed a second time.
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
@@ -285,7 +299,8 @@ def file_lock(path: Path, *, seconds: float | None = None) -> Iterator[None]:
 
     Raises OSError, with `seconds` also after that time. Without effect where the system has no such locks.
     """
-    # Not on the data file: each change replaces that, and a waiting process would lock the old one.
+    # Not on the data file: each change replaces that, and a waiting process would lock the old one. The lock file is
+    # never deleted, for the same reason. The system releases the lock with the handle, so also when the process dies.
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if sys.platform != "win32":
@@ -299,6 +314,7 @@ def _lock(handle: int, path: Path, seconds: float | None) -> None:
     if seconds is None:
         fcntl.flock(handle, fcntl.LOCK_EX)
         return
+    # `flock` has no time limit, and a signal to interrupt it works in the main thread only: hence a poll.
     until = monotonic() + seconds
     while True:
         try:
@@ -306,5 +322,5 @@ def _lock(handle: int, path: Path, seconds: float | None) -> None:
             return
         except BlockingIOError:
             if monotonic() >= until:
-                raise OSError(errno.EAGAIN, "another process does not let go of it", str(path)) from None
+                raise OSError(errno.EAGAIN, "another process holds its lock", str(path)) from None
         sleep(_POLL_SECONDS)

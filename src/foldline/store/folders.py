@@ -47,9 +47,11 @@ from foldline.store.snapshot import (
 
 __all__ = ["FileStore"]
 
-_CLAIMED = "claims.json"
+_CLAIMS = "claims.json"
+# A claim matters while its action could come a second time: days. The file is rewritten with each claim, so it is
+# bounded.
 _CLAIMS_KEPT = 10_000
-_REMEMBERED = "remembered.json"
+_STATES = "remembered.json"
 
 # Tells a file from another that replaced it: inode, time of the last write (ns), size.
 _FileVersion = tuple[int, int, int]
@@ -103,6 +105,8 @@ class FileStore:
         except OSError:  # a full disk: an empty log would be listed as damaged for ever
             shutil.rmtree(self._root / name, ignore_errors=True)
             raise
+        # `append` synced the log, but not its name in the folder, nor the folder's name in the root: without both a
+        # power cut may remove a session whose messages were acknowledged.
         if self._fsync:
             sync_folder(self._root / name)
             sync_folder(self._root)
@@ -124,7 +128,7 @@ class FileStore:
         folder = self._folder(self.find(name))
         done = repair_folder(folder)
         if done is not None:
-            _rebuilt(folder, keep=True)
+            _rebuilt(folder, save=True)
         return done
 
     def read(self, name: str) -> Recording:
@@ -138,21 +142,24 @@ class FileStore:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
+    def sessions(
+        self, *, save: bool = True, allow_stale: bool = False, running: Collection[str] = ()
+    ) -> list[ListedSession]:
         """List every session, last written first; a damaged one with the reason.
 
         O(sessions), and O(log) for each whose snapshot is lost or stale: it is made again, and stored unless
-        `keep=False`. Raises OSError when the root cannot be read.
+        `save=False`. Raises OSError when the root cannot be read.
         """
+        # Sessions are not locked here: a list must not wait for a turn, nor make one fail.
         names = self.names()
         for gone in self._snapshots.keys() - set(names):
             self._snapshots.pop(gone, None)
-        return newest_first(self._listed(name, keep, stale, name in at_work) for name in names)
+        return newest_first(self._listed(name, save, allow_stale, name in running) for name in names)
 
     def find(self, name: str) -> str:
         """The id for a name: an id, an unambiguous prefix, or "latest". Raises InvalidInput."""
         if name == LATEST:
-            return latest_of(self.sessions(keep=False))
+            return latest_of(self.sessions(save=False))
         if self._exists(name):  # no need to list the folder
             return name
         return resolve_id(name, lambda text: [known for known in self.names() if known.startswith(text)])
@@ -187,6 +194,7 @@ class FileStore:
     ) -> str:
         """Store a session of another store, whole or not at all. Raises InvalidInput, OSError."""
         name, given = split_id(records)
+        # Made under a name that no list shows, then renamed: a crash leaves no half of a session.
         make_private_folder(self._root)
         draft = self._root / f".{name}.{secrets.token_hex(8)}.part"
         try:
@@ -199,6 +207,7 @@ class FileStore:
                 log.extend(given)
                 if snapshot is not None:
                     write_snapshot(draft / STATE, replace(snapshot, log_bytes=log.size_bytes), ())
+            # A clear error for the usual case; the rename below is what decides.
             if (self._root / name).exists():
                 raise InvalidInput("there is a session with this id", place=name)
             draft.rename(self._root / name)  # fails on a session created meanwhile: a folder replaces no full one
@@ -211,6 +220,7 @@ class FileStore:
 
     def delete(self, name: str) -> None:
         """Delete a session with all that belongs to it. Raises SessionTaken, OSError."""
+        # Under the lock of the log: no writer may append to a folder that vanishes. A released one finds no log later.
         folder = self._folder(self.find(name))
         with open_log(folder / LOG, self._fsync):
             forget_keys(folder)
@@ -239,11 +249,14 @@ class FileStore:
 
     def bindings(self) -> dict[str, str]:
         """Every bound key and the id of its session. Raises InvalidInput, OSError."""
-        known = set(self.names())
-        return {key: name for key, name in self._keys.all().items() if name in known}
+        # The index may be ahead of the folders: removing keys is best effort when a session is deleted.
+        existing = set(self.names())
+        return {key: name for key, name in self._keys.all().items() if name in existing}
 
     def claim(self, key: str) -> bool:
         """Whether this caller is the first to claim a key, among the newest 10,000. Raises as `bind` does."""
+        # The answer comes from inside the lock: between a separate look and the write another process could claim it
+        # too.
         first = False
 
         def change(claims: dict[str, Json]) -> None:
@@ -254,21 +267,23 @@ class FileStore:
             for old in sorted(claims, key=claims.__getitem__)[:-_CLAIMS_KEPT]:
                 del claims[old]
 
-        update_json(self._root / _CLAIMED, change)
+        update_json(self._root / _CLAIMS, change)
         return first
 
-    def remembered(self, key: str) -> dict[str, Json]:
+    def load_state(self, key: str) -> dict[str, Json]:
         """The object stored under a key; {} when there is none. Raises InvalidInput, OSError."""
-        value = read_json(self._root / _REMEMBERED).get(key)
+        value = read_json(self._root / _STATES).get(key)
         return value if isinstance(value, dict) else {}
 
-    def remember(self, key: str, value: Mapping[str, Json]) -> None:
+    def save_state(self, key: str, value: Mapping[str, Json]) -> None:
         """Store an object under a key, replacing an earlier one. Raises InvalidInput, OSError."""
         try:
-            kept = json.loads(json.dumps(dict(value), allow_nan=False))
+            # Through JSON before the lock: a value that cannot be written must not hold up others, and what is stored
+            # is then a copy, whatever the caller does with its own.
+            stored = json.loads(json.dumps(dict(value), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"has no form in JSON: {error}", place=key[:80]) from None
-        update_json(self._root / _REMEMBERED, lambda known: known.update({key: kept}))
+            raise InvalidInput(f"cannot be written as JSON: {error}", place=key[:80]) from None
+        update_json(self._root / _STATES, lambda states: states.update({key: stored}))
 
     def close(self) -> None:
         """Do nothing: no file stays open between calls."""
@@ -286,6 +301,7 @@ class FileStore:
 
     def _locate(self, name: str) -> tuple[Path, os.stat_result]:
         """The folder of a session, and the status of its log. Raises InvalidInput, OSError."""
+        # `lstat`, never `stat`: a link in the root could lead to the sessions of another user.
         folder = self._root / name
         if not stat.S_ISDIR(folder.lstat().st_mode):
             raise InvalidInput("not the folder of a session (a link, or a file)", place=str(folder))
@@ -297,16 +313,16 @@ class FileStore:
     def _exists(self, name: str) -> bool:
         return ID.fullmatch(name) is not None and os.path.lexists(self._root / name)
 
-    def _listed(self, name: str, keep: bool, stale: bool, at_work: bool) -> ListedSession:
+    def _listed(self, name: str, save: bool, allow_stale: bool, running: bool) -> ListedSession:
         try:
             folder, log = self._locate(name)
             kept, kept_at = self._snapshot(name, folder / STATE)
             if kept is not None and kept.id == name and log.st_size >= kept.log_bytes:
-                will_do = at_work or (stale and kept.messages > 0)
+                acceptable = running or (allow_stale and kept.messages > 0)
                 # Equal lengths are not enough: an edit may keep the length, but not the time of the last write.
-                if will_do or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at):
+                if acceptable or (kept.log_bytes == log.st_size and log.st_mtime_ns <= kept_at):
                     return ListedSession(name, kept)
-            return ListedSession(name, _rebuilt(folder, keep))
+            return ListedSession(name, _rebuilt(folder, save))
         except (FoldlineError, OSError) as error:
             return ListedSession(name, None, str(error))
 
@@ -334,12 +350,12 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def _rebuilt(folder: Path, keep: bool) -> Snapshot:
+def _rebuilt(folder: Path, save: bool) -> Snapshot:
     recording = read_recording(folder)
     context = recording.replay()
-    made = snapshot_of(recording.header, recording.tally, context, recording.log_bytes)
-    if not keep:
-        return made
+    snapshot = snapshot_of(recording.header, recording.tally, context, recording.log_bytes)
+    if not save:
+        return snapshot
     with suppress(OSError):  # a full or read-only disk must not prevent the list
-        write_snapshot(folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
-    return made
+        write_snapshot(folder / STATE, snapshot, shown_messages(context.view, context.limits.window_tokens))
+    return snapshot

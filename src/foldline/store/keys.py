@@ -36,43 +36,46 @@ class FileKeys:
 
     def bound(self, keys: Sequence[str]) -> Generator[tuple[str, str], None, None]:
         """The bound keys among these, in their order, with their sessions. O(keys up to where you stop)."""
-        old = self._in_old_form()  # read first: it is deleted once all of it is in the index
+        old = self._old_keys()  # read first: it is deleted once all of it is in the index
         index = self._index() if self._path.exists() else None
-        for some in (keys[:_FIRST_BATCH], keys[_FIRST_BATCH:]):
-            found: dict[str, str] = index.found(some) if index is not None and some else {}
-            for key in some:
+        for batch in (keys[:_FIRST_BATCH], keys[_FIRST_BATCH:]):
+            found: dict[str, str] = index.find(batch) if index is not None and batch else {}
+            for key in batch:
                 session = old.get(key) or found.get(key)
                 if session is not None:
                     yield key, session
 
     def bind(self, keys: Iterable[str], session: str) -> None:
         """Bind keys to a session, all or none; they are on disk on return."""
+        # The old keys first, in a transaction of their own: they win over the index, so a key bound before they moved
+        # would lose to its own predecessor.
         bound = dict.fromkeys(keys, session)
         if bound:
             self._migrate()
-            self._index().put(bound)
+            self._index().bind(bound)
 
     def forget(self, session: str) -> None:
         """Remove the keys of a session. O(its keys)."""
         self._migrate()
         if self._path.exists():
-            self._index().forget(session)
+            self._index().remove(session)
 
     def all(self) -> dict[str, str]:
         """Every key and its session."""
-        old = self._in_old_form()
-        known: dict[str, str] = self._index().all() if self._path.exists() else {}
-        return known | old
+        # In this order too, for the same reason as in `bound`.
+        old = self._old_keys()
+        indexed: dict[str, str] = self._index().all() if self._path.exists() else {}
+        return indexed | old
 
     def _index(self) -> Any:
         # Imported with the first key: `sqlite3` takes several milliseconds, and a store without keys need not wait.
         return import_module("foldline.store.sqlite").KeyIndex(self._path, fsync=self._fsync)
 
-    def _in_old_form(self) -> dict[str, str]:
+    def _old_keys(self) -> dict[str, str]:
         return {key: session for key, session in read_json(self._old).items() if isinstance(session, str)}
 
     def _migrate(self) -> None:
         """Move the keys of an older version into the index. Harmless when a crash repeats it."""
         if self._old.exists():
             with consume_json(self._old) as value:
-                self._index().put({key: session for key, session in value.items() if isinstance(session, str)})
+                self._index().bind({key: session for key, session in value.items() if isinstance(session, str)})

@@ -18,7 +18,9 @@ from foldline.store.files import read_json, update_json
 __all__ = ["ClientLimits", "LearnedLimits"]
 
 _CLIENTS: Final = "clients"  # the field of `ClientLimits` in the file; no base URL is called that
-_MAX_PER_CLIENT: Final = 64  # at one address; a client with more has invented model names
+# Whoever may call the proxy chooses the names of models, so the file needs a bound. At one address; a client with more
+# has invented them.
+_MAX_PER_CLIENT: Final = 64
 _MAX_LIMITS: Final = 2_000
 
 ClientModel: TypeAlias = tuple[str, str, bytes]
@@ -46,14 +48,15 @@ class LearnedLimits(MutableMapping[tuple[str, str], int]):
         return len(self._limits)
 
     def __setitem__(self, key: tuple[str, str], tokens: int) -> None:
+        # The same limit is learned at each overflow: the file is written only when something changes.
         endpoint, model = key
         if self._limits.get(key) == tokens:
             return
 
-        def learn(kept: dict[str, Json]) -> None:
-            models = kept.get(endpoint)
-            kept[endpoint] = {**(models if isinstance(models, dict) else {}), model: tokens}
-            self._limits = _limits(kept)
+        def learn(stored: dict[str, Json]) -> None:
+            models = stored.get(endpoint)
+            stored[endpoint] = {**(models if isinstance(models, dict) else {}), model: tokens}
+            self._limits = _limits(stored)
 
         update_json(self._path, learn)
 
@@ -62,22 +65,22 @@ class LearnedLimits(MutableMapping[tuple[str, str], int]):
         if key not in self._limits:
             raise KeyError(key)
 
-        def forget(kept: dict[str, Json]) -> None:
-            models = kept.get(endpoint)
+        def forget(stored: dict[str, Json]) -> None:
+            models = stored.get(endpoint)
             left = {name: tokens for name, tokens in models.items() if name != model} if models else {}
-            kept.pop(endpoint, None)
+            stored.pop(endpoint, None)
             if left:
-                kept[endpoint] = left
-            self._limits = _limits(kept)
+                stored[endpoint] = left
+            self._limits = _limits(stored)
 
         update_json(self._path, forget)
 
 
-def _limits(kept: dict[str, Json]) -> dict[tuple[str, str], int]:
+def _limits(stored: dict[str, Json]) -> dict[tuple[str, str], int]:
     """The well-formed limits of the file. The rest may be from a newer version, and can be learned again."""
     return {
         (endpoint, model): tokens
-        for endpoint, models in kept.items()
+        for endpoint, models in stored.items()
         if isinstance(models, dict)
         for model, tokens in models.items()
         if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0
@@ -102,13 +105,13 @@ class ClientLimits:
 
     def __setitem__(self, key: ClientModel, tokens: int, /) -> None:
         if self.get(key) != tokens:
-            update_json(self._path, lambda kept: self._changed(kept, key, tokens))
+            update_json(self._path, lambda stored: self._changed(stored, key, tokens))
 
     def __len__(self) -> int:
         return len(self._limits)
 
-    def _changed(self, kept: dict[str, Json], key: ClientModel, tokens: int) -> None:
-        self._load(kept)  # first: another process may have created the salt
+    def _changed(self, stored: dict[str, Json], key: ClientModel, tokens: int) -> None:
+        self._load(stored)  # first: another process may have created the salt
         name = self._stored_key(key)
         self._limits.pop(name, None)  # to the end of the dict: its order is the order of change
         self._limits[name] = tokens
@@ -116,16 +119,19 @@ class ClientLimits:
         for old in (*same[:-_MAX_PER_CLIENT], *list(self._limits)[:-_MAX_LIMITS]):
             self._limits.pop(old, None)
         limits: list[Json] = [[*name, limit] for name, limit in self._limits.items()]
-        kept[_CLIENTS] = {"salt": self._salt.hex(), "limits": limits}
+        stored[_CLIENTS] = {"salt": self._salt.hex(), "limits": limits}
 
     def _stored_key(self, key: ClientModel) -> tuple[str, str, str]:
         endpoint, name, client = key
+        # Keyed with the salt of this file: the same credential gives another hash elsewhere, so two files cannot be
+        # compared, and a table of hashed credentials is of no use. 16 bytes tell any number of clients apart.
         whose = blake2b(client, key=self._salt, digest_size=16).hexdigest() if client else ""
         return endpoint, whose, name
 
-    def _load(self, kept: dict[str, Json]) -> None:
+    def _load(self, stored: dict[str, Json]) -> None:
         """Read the well-formed limits of the file, the longest unchanged first."""
-        found = kept.get(_CLIENTS)
+        # Anything malformed is dropped and learned again, at the price of one refused request.
+        found = stored.get(_CLIENTS)
         part: dict[str, Any] = found if isinstance(found, dict) else {}
         salt, limits = part.get("salt"), part.get("limits")
         self._salt = _salt(salt)
@@ -138,9 +144,9 @@ class ClientLimits:
         }
 
 
-def _salt(given: Json) -> bytes:
+def _salt(text: Json) -> bytes:
     """The salt of a file; a new one when it has none."""
     try:
-        return bytes.fromhex(given)[:64] if isinstance(given, str) and given else secrets.token_bytes(16)
+        return bytes.fromhex(text)[:64] if isinstance(text, str) and text else secrets.token_bytes(16)
     except ValueError:
         return secrets.token_bytes(16)

@@ -35,6 +35,7 @@ HOME = "FOLDLINE_HOME"
 
 
 def _folder(kind: str, environ: Mapping[str, str] | None) -> Path:
+    # Read at each call: tests and servers set the variable after this module was imported.
     home = (os.environ if environ is None else environ).get(HOME)
     if home:
         return Path(os.path.abspath(os.path.expanduser(home))) / kind

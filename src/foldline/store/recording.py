@@ -74,8 +74,10 @@ class Header:
         return replace(self, **_checked({name: record[name] for name in CHANGEABLE if name in record}))
 
 
-_MAX_TURN_KEYS: Final = 1_000  # enough: a client that retries a turn does so soon
+# A client retries a turn within minutes. Without a bound the keys of a bot that runs for months would fill memory.
+_MAX_TURN_KEYS: Final = 1_000
 
+# The dialect is not among them: every message of the log is in it.
 CHANGEABLE: Final = ("model", "policy", "window", "title")
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "id": str, "created": str, "dialect": str, "model": (str, type(None)), "policy": str, "window": (int, type(None)),
@@ -83,11 +85,11 @@ _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
 }  # fmt: skip
 
 
-def _checked(given: dict[str, Any]) -> dict[str, Any]:
-    for name, value in given.items():
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    for name, value in values.items():
         if not isinstance(value, _KINDS[name]):
-            raise InvalidInput(f"is no {name} of a session: {str(value)[:80]!r}", place=name)
-    return given
+            raise InvalidInput(f"is not a valid {name} of a session: {str(value)[:80]!r}", place=name)
+    return values
 
 
 def first_record(header: Header) -> Record:
@@ -99,11 +101,11 @@ def header_of(record: Mapping[str, Json]) -> Header:
     """The header in the first record of a log. Raises InvalidInput."""
     if record.get("type") != "session":
         raise InvalidInput("the log does not begin with the record of its session", place="type")
-    given = {name: record[name] for name in _KINDS if name in record} | {"version": record.get("v")}
-    missing = [name for name in ("id", "created", "dialect") if name not in given]
+    values = {name: record[name] for name in _KINDS if name in record} | {"version": record.get("v")}
+    missing = [name for name in ("id", "created", "dialect") if name not in values]
     if missing:
         raise InvalidInput(f"is missing in the record of the session: {missing[0]}", place=missing[0])
-    header = Header(**_checked(given))
+    header = Header(**_checked(values))
     codec_for(header.dialect)  # an unknown dialect is named here, not later
     return header
 
@@ -143,18 +145,21 @@ class Tally:
 
     def count(self, record: Mapping[str, Json], event: Event | None = None) -> None:
         """Count one record, and its event if it has one; the first words of the user become the title."""
+        # Without an "at" (a record of another program) the time before it stands.
         self.updated = str(record.get("at", self.updated))
         if record.get("type") == "turn":
             self.running = record.get("state") == "begun"
             self.turns += self.running
             self._key = str(record["key"]) if self.running and record.get("key") else ""
         if record.get("type") in ("session", "settings") and record.get("model", self.model) != self.model:
+            # Limits are learned from a model's errors. Those of the model before would shrink the window of this one.
             self.model, self.since = record["model"], self.events
         self.events += event is not None
         if isinstance(event, Entry):
             self.messages += 1
             self._start_turn(event.seq)
             message = event.message
+            # Messages of a `kind` are Foldline's own, and hidden ones were never the user's words to the model.
             if not self.title and message.role == "user" and message.agent_visible and not message.kind:
                 self.title = title_of(message.text)
         elif isinstance(event, Fold):
@@ -194,6 +199,8 @@ class Recording:
         changes nothing that is shown: folds come from the log. Raises InvalidInput for records that contradict each
         other.
         """
+        # Folds come from the log, so a replay needs neither the policy's reducers nor a model for summaries. It only
+        # needs a policy to start from.
         header = self.header
         own: dict[str, Any] = {
             "dialect": header.dialect,
@@ -227,6 +234,7 @@ def without_stale_limits(events: Iterable[Event], tally: Tally) -> Iterator[Even
 
 def recording_of(log: Iterable[tuple[Header, Record, Event | None]], *, log_bytes: int, place: str) -> Recording:
     """The session in a decoded log. O(log). Raises InvalidInput for an empty one."""
+    # One pass: a log is decoded lazily, and a second reading could see what another process has written meanwhile.
     tally, header = Tally(), None
     events: list[Event] = []
     other: list[Record] = []
@@ -267,6 +275,8 @@ def decode_log(records: Iterable[Record], place: Callable[[int], str]) -> Iterat
 
     Raises InvalidInput for a record that does not belong there; `place` names a record by its number, from 0.
     """
+    # Checksums say that records are as written; this says that they make sense in this order. Logs of older versions
+    # have no checksums: in them a lost or doubled message shows here alone, by its `seq`.
     header: Header | None = None
     seen: Seq = 0
     for number, record in enumerate(records):
@@ -278,7 +288,7 @@ def decode_log(records: Iterable[Record], place: Callable[[int], str]) -> Iterat
                 header = header.changed(record)
             elif record.get("type") not in ("turn", "note"):
                 event = event_of(record, codec, version=header.version)
-                seen = _counted(event, seen)
+                seen = _count_messages(event, seen)
         except InvalidInput as error:
             raise InvalidInput(str(error), place=place(number)) from None
         yield header, record, event
@@ -286,6 +296,7 @@ def decode_log(records: Iterable[Record], place: Callable[[int], str]) -> Iterat
 
 def stop_of(event: Event | None) -> Seq:
     """The number of messages that must precede an event."""
+    # Unfold and Usage name no message. Their ids are checked by the replay, which knows the folds.
     match event:
         case Entry(seq=stop) | Fold(stop=stop) | Branch(stop=stop):
             return stop
@@ -294,15 +305,13 @@ def stop_of(event: Event | None) -> Seq:
     return 0
 
 
-def _counted(event: Event, seen: Seq) -> Seq:
+def _count_messages(event: Event, seen: Seq) -> Seq:
     """The number of messages up to this event. Raises InvalidInput for a missing or repeated message."""
     stop = stop_of(event)
     if isinstance(event, Entry) and stop != seen:
-        raise InvalidInput(
-            f"message {stop:,} stands where {seen:,} should: one is missing, or there twice", place="seq"
-        )
+        raise InvalidInput(f"message {stop:,} is here instead of {seen:,}: one is missing or doubled", place="seq")
     if stop > seen:
-        raise InvalidInput(f"it is about message {stop - 1:,}, which is not there: there are {seen:,}", place="seq")
+        raise InvalidInput(f"it refers to message {stop - 1:,}, but there are only {seen:,} messages", place="seq")
     return seen + isinstance(event, Entry)
 
 
@@ -321,6 +330,8 @@ def first_header(
     parent: str | None,
 ) -> Header:
     """The header of a session that begins now, with an id from the time and chance."""
+    # 32 bits of chance behind the second: two servers that begin a session in one second must not meet, and whoever
+    # stores the header checks for the rest (`mkdir`, UNIQUE).
     moment = clock().astimezone(UTC)
     return Header(
         id=f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}",
@@ -336,16 +347,17 @@ def first_header(
 
 def split_id(records: Iterable[Record]) -> tuple[str, Iterator[Record]]:
     """The id in the first record of a log, and the whole log. Raises InvalidInput."""
-    given = iter(records)
-    first = next(given, None)
+    log = iter(records)
+    first = next(log, None)
     if first is None:
         raise InvalidInput("the log is empty", place="records")
     name = header_of(first).id
     if not ID.fullmatch(name):
-        raise InvalidInput(f"is no id of a session: {name[:80]!r}", place="id")
-    return name, chain([first], given)
+        raise InvalidInput(f"is not an id of a session: {name[:80]!r}", place="id")
+    return name, chain([first], log)
 
 
+# The characters and the length of an id. Anything else finds nothing, and reaches neither a path nor a LIKE pattern.
 _PREFIX = re.compile(r"[0-9a-f-]{1,24}")
 
 

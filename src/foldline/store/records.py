@@ -33,6 +33,7 @@ _FLAGS: Final = MappingProxyType({"agent_visible": True, "user_visible": True, "
 
 def record_of(event: Event, codec: Codec) -> Record:
     """The record of an event. O(size of the messages in it)."""
+    # Messages and folds have forms of their own, for they hold JSON of a provider. Other events are a few plain fields.
     if isinstance(event, Entry):
         return _record_of_entry(event)
     if isinstance(event, Fold):
@@ -46,9 +47,10 @@ def event_of(record: Mapping[str, Json], codec: Codec, *, version: int = VERSION
     if "json" in record:
         record = _unsealed(record)
     name = record.get("type")
-    make = _MAKERS.get(name) if isinstance(name, str) else None
-    if make is not None:
-        return make(record, codec)
+    reader = _READERS.get(name) if isinstance(name, str) else None
+    if reader is not None:
+        return reader(record, codec)
+    # Refused, not skipped: an event that this version does not know may change what the model is shown.
     newer = f"; it was written by a newer version (form {version}, this one reads {VERSION})"
     raise InvalidInput(f"a record of the unknown type {name!r}{newer if version > VERSION else ''}", place="type")
 
@@ -59,6 +61,7 @@ def sealed(record: Record) -> Record:
     Python accepts NaN, Infinity and 1e999 in the arguments of a model. A log that other programs read may not contain
     them, and a session must not fail over them.
     """
+    # Text in JSON, and not a substitute for the number: the arguments must be replayed as the model wrote them.
     try:
         json.dumps(record, allow_nan=False)
     except (ValueError, TypeError, RecursionError):
@@ -73,7 +76,7 @@ def seq_of(record: Mapping[str, Json]) -> Seq | None:
     """The seq of the record of a message, sealed or not; None for any other. Raises InvalidInput."""
     if record.get("type") != "message":
         return None
-    seq: Seq = _get(_unsealed(record) if "json" in record else record, "seq", int)
+    seq: Seq = _field(_unsealed(record) if "json" in record else record, "seq", int)
     return seq
 
 
@@ -85,9 +88,10 @@ def _as_dict(value: object) -> dict[str, Json]:
 
 def _unsealed(record: Mapping[str, Json]) -> Mapping[str, Json]:
     try:
-        inner = json.loads(_get(record, "json", str))
+        inner = json.loads(_field(record, "json", str))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"holds no JSON: {error}", place="json") from None
+    # One level, as it is written: a record that wraps another could be nested without end.
     if not isinstance(inner, dict) or "json" in inner:
         raise InvalidInput("holds no record", place="json")
     return inner
@@ -97,6 +101,8 @@ def _unsealed(record: Mapping[str, Json]) -> Mapping[str, Json]:
 
 
 def _record_of_entry(entry: Entry) -> Record:
+    # The JSON as it arrived, never the repaired form: a later version may repair it better, and a request must be able
+    # to hold the very bytes that the client sent.
     message = entry.message
     out: Record = {"type": "message", "seq": entry.seq, "group": entry.group, "tokens": entry.tokens}
     if entry.hidden:
@@ -111,22 +117,25 @@ def _record_of_entry(entry: Entry) -> Record:
 
 
 def _entry_of(record: Mapping[str, Json], codec: Codec) -> Entry:
-    recorded = _get(record, "message", dict)
-    hidden = _get(record, "hidden", bool, False)
+    # `tokens` is read, not counted again: the log decides what a fold saved, whatever counter this process has.
+    recorded = _field(record, "message", dict)
+    hidden = _field(record, "hidden", bool, False)
     message = replace(
         codec.read(recorded),
         agent_visible=not hidden,
-        user_visible=_get(record, "user_visible", bool, True),
-        kind=_get(record, "kind", str, ""),
+        user_visible=_field(record, "user_visible", bool, True),
+        kind=_field(record, "kind", str, ""),
     )
-    faults = tuple(map(str, _get(record, "faults", list, [])))
-    seq = _get(record, "seq", int)
+    faults = tuple(map(str, _field(record, "faults", list, [])))
+    seq = _field(record, "seq", int)
     return Entry(
-        seq, _get(record, "group", int, seq), message, _get(record, "tokens", int, 0), recorded, faults, hidden
+        seq, _field(record, "group", int, seq), message, _field(record, "tokens", int, 0), recorded, faults, hidden
     )
 
 
 def _record_of_fold(fold: Fold, codec: Codec) -> Record:
+    # What a fold shows is stored whole. Computing it again would need the same reducer, counter and model, and a
+    # request must not change because one of them did.
     out: Record = {"type": "fold", "id": fold.id, "batch": fold.batch, "start": fold.start, "stop": fold.stop}
     if fold.form:
         out["form"] = True
@@ -138,17 +147,17 @@ def _record_of_fold(fold: Fold, codec: Codec) -> Record:
 
 def _fold_of(record: Mapping[str, Json], codec: Codec) -> Fold:
     return Fold(
-        start=_get(record, "start", int),
-        stop=_get(record, "stop", int),
-        shown=tuple(_message_of(shown, codec) for shown in _get(record, "shown", list)),
-        tokens=_get(record, "tokens", int),
-        reducer=_get(record, "reducer", str),
-        reason=_get(record, "reason", str),
-        before_tokens=_get(record, "before_tokens", int, 0),
-        archive=_get(record, "archive", str, None),
-        id=_get(record, "id", int),
-        form=_get(record, "form", bool, False),
-        batch=_get(record, "batch", int, -1),
+        start=_field(record, "start", int),
+        stop=_field(record, "stop", int),
+        shown=tuple(_message_of(shown, codec) for shown in _field(record, "shown", list)),
+        tokens=_field(record, "tokens", int),
+        reducer=_field(record, "reducer", str),
+        reason=_field(record, "reason", str),
+        before_tokens=_field(record, "before_tokens", int, 0),
+        archive=_field(record, "archive", str, None),
+        id=_field(record, "id", int),
+        form=_field(record, "form", bool, False),
+        batch=_field(record, "batch", int, -1),
     )
 
 
@@ -162,9 +171,9 @@ def _record_of_message(message: Message, codec: Codec) -> Record:
     if read.role != message.role:
         out["role"] = message.role
     if read.parts != message.parts:
-        told = _told_of(message.parts, read.parts)
-        if told is not None:
-            out["told"] = told
+        items_record = _digest_items_of(message.parts, read.parts)
+        if items_record is not None:
+            out["told"] = items_record
         else:
             out["parts"] = [_record_of_part(part) for part in message.parts]
     return {**out, "message": message.wire}
@@ -173,28 +182,30 @@ def _record_of_message(message: Message, codec: Codec) -> Record:
 def _message_of(record: Json, codec: Codec) -> Message:
     if not isinstance(record, Mapping):
         raise InvalidInput(f"must be an object, not {type(record).__name__}", place="shown")
-    wire = _get(record, "message", dict, None)
-    flags: dict[str, Any] = {key: _get(record, key, type(plain), plain) for key, plain in _FLAGS.items()}
-    parts = tuple(_part_of(part) for part in _get(record, "parts", list, []))
+    wire = _field(record, "message", dict, None)
+    flags: dict[str, Any] = {key: _field(record, key, type(plain), plain) for key, plain in _FLAGS.items()}
+    parts = tuple(_part_of(part) for part in _field(record, "parts", list, []))
     if wire is None:
-        return Message(_get(record, "role", str), parts, **flags)
+        return Message(_field(record, "role", str), parts, **flags)
     message = replace(codec.read(wire), **flags)
     if "role" in record:
-        message = replace(message, role=_get(record, "role", str))
+        message = replace(message, role=_field(record, "role", str))
     if "told" in record:
-        return replace(message, parts=(Text(message.text, raw=_told(_get(record, "told", list))),))
+        return replace(message, parts=(Text(message.text, raw=_digest_items(_field(record, "told", list))),))
     return replace(message, parts=parts) if "parts" in record else message
 
 
-def _told_of(parts: tuple[Part, ...], read: tuple[Part, ...]) -> Json:
+def _digest_items_of(parts: tuple[Part, ...], read: tuple[Part, ...]) -> Json:
     """The items of a digest whose text equals what its JSON reads as; None for any other message."""
+    # A digest is merged into the next one by its items, which its text alone does not give back. The text itself is not
+    # stored twice.
     match parts, read:
         case ((Text(text, DigestItems(items)),), (Text(same, _),)) if text == same and text:
             return [list(item) for item in items]
     return None
 
 
-def _told(items: Json) -> DigestItems:
+def _digest_items(items: Json) -> DigestItems:
     try:
         return DigestItems(tuple((str(text), bool(user)) for text, user in items))
     except (TypeError, ValueError):
@@ -203,6 +214,7 @@ def _told(items: Json) -> DigestItems:
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
+# The names are part of the stored form: an old log must be readable after a class is renamed.
 _PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {
         "text": Text,
@@ -234,14 +246,14 @@ def _record_of_part(part: Part) -> Record:
 def _part_of(record: Json) -> Part:
     kind = _PARTS.get(record.get("part", "")) if isinstance(record, Mapping) else None
     if kind is None:
-        raise InvalidInput("holds something that is no part of a message", place="parts")
-    given: dict[str, Any] = {field.name: record[field.name] for field in fields(kind) if field.name in record}
-    if "parts" in given:
-        given["parts"] = tuple(_part_of(inner) for inner in _get(record, "parts", list))
+        raise InvalidInput("holds something that is not a part of a message", place="parts")
+    values: dict[str, Any] = {field.name: record[field.name] for field in fields(kind) if field.name in record}
+    if "parts" in values:
+        values["parts"] = tuple(_part_of(inner) for inner in _field(record, "parts", list))
     if "told" in record:
-        given["raw"] = _told(_get(record, "told", list))
+        values["raw"] = _digest_items(_field(record, "told", list))
     try:
-        part: Part = kind(**given)
+        part: Part = kind(**values)
     except TypeError as error:
         raise InvalidInput(f"holds an incomplete {record['part']}: {error}", place="parts") from None
     return part
@@ -249,35 +261,37 @@ def _part_of(record: Json) -> Part:
 
 # --- events that are figures ------------------------------------------------------------------------------------------
 
+# Likewise: names as stored. The fields are those of the dataclasses, so renaming a field is a change of the format.
 _PLAIN: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {"unfold": Unfold, "usage": Usage, "limits": Limited, "pin": Pin, "branch": Branch}
 )
 
 
 def _values_of(value: Any) -> Record:
-    given = {field.name: getattr(value, field.name) for field in fields(value)}
+    values = {field.name: getattr(value, field.name) for field in fields(value)}
     usual = {field.name: field.default for field in fields(value)}
     return {
         name: _values_of(one) if isinstance(one, RentState) else one
-        for name, one in given.items()
+        for name, one in values.items()
         if one != usual[name]
     }
 
 
 def _plain(kind: type[T]) -> Callable[[Mapping[str, Json], Codec], T]:
+    # Annotations are text here (`from __future__ import annotations`); the few types that occur are found by name.
     types = {field.name: _type_of(str(field.type)) for field in fields(kind)}  # type: ignore[arg-type]
 
-    def make(record: Mapping[str, Json], codec: Codec) -> T:
-        given = {name: _get(record, name, of) for name, of in types.items() if record.get(name) is not None}
-        if "rent" in given:
-            given["rent"] = _rent({"type": "rent", **given["rent"]}, codec)
+    def reader(record: Mapping[str, Json], codec: Codec) -> T:
+        values = {name: _field(record, name, of) for name, of in types.items() if record.get(name) is not None}
+        if "rent" in values:
+            values["rent"] = _rent({"type": "rent", **values["rent"]}, codec)
         try:
-            return kind(**given)
+            return kind(**values)
         except TypeError:
-            missing = ", ".join(name for name in types if name not in given)
+            missing = ", ".join(name for name in types if name not in values)
             raise InvalidInput(f"is incomplete: one of {missing} is missing", place=str(record["type"])) from None
 
-    return make
+    return reader
 
 
 def _type_of(annotation: str) -> type[Any]:
@@ -288,16 +302,17 @@ def _type_of(annotation: str) -> type[Any]:
 
 _rent: Final = _plain(RentState)
 
-_MAKERS: Final[Mapping[str, Callable[[Mapping[str, Json], Codec], Event]]] = MappingProxyType(
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Json], Codec], Event]]] = MappingProxyType(
     {"message": _entry_of, "fold": _fold_of, **{name: _plain(kind) for name, kind in _PLAIN.items()}}
 )
 
-_MUST: Final[Any] = object()
+_REQUIRED: Final[Any] = object()
 
 
-def _get(record: Mapping[str, Json], name: str, kind: type[T], default: Any = _MUST) -> Any:
+def _field(record: Mapping[str, Json], name: str, kind: type[T], default: Any = _REQUIRED) -> Any:
+    # null counts as absent: programs that rewrite JSON add it. A bool is an int to Python, but no number of a log.
     value = record.get(name)
-    if value is None and default is not _MUST:
+    if value is None and default is not _REQUIRED:
         return default
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InvalidInput(f"must be of type {kind.__name__}, not {type(value).__name__}", place=name)

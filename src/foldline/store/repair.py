@@ -29,6 +29,7 @@ LOST: Final = "[a message was lost here: the log of this session was damaged]"
 # The beginning of the record of a message.
 _SEQ: Final = re.compile(rb'\{"type": ?"message", ?"seq": ?([0-9]{1,15})\b')
 
+# A damaged block of a disk hits dozens of lines. The message names the first; `damage` has all.
 _PRINTED: Final = 5  # damaged lines named in `str(report)`
 _NOTED: Final = 20  # faults recorded in the new log; `damage` has all of them
 
@@ -42,7 +43,7 @@ class RepairReport:
     """
 
     damage: tuple[Damage, ...]
-    kept: Path | str
+    old_log: Path | str
     lost_messages: int
     left_out: int
 
@@ -55,9 +56,9 @@ class RepairReport:
         unit = "record" if self.damage and self.damage[0].byte is None else "line"
         lines = ", ".join(map(str, self.lines[:_PRINTED])) + (" …" if len(self.lines) > _PRINTED else "")
         where = f"{unit} {lines} of the log was" if len(self.lines) == 1 else f"{unit}s {lines} of the log were"
-        left = f", {self.left_out} folds and pins behind the damage are left out" if self.left_out else ""
+        left = f", {self.left_out} folds and pins after the damage are left out" if self.left_out else ""
         lost = "1 message is lost" if self.lost_messages == 1 else f"{self.lost_messages:,} messages are lost"
-        return f"{where} damaged; {lost}{left}; the old log: {self.kept}"
+        return f"{where} damaged; {lost}{left}; the old log: {self.old_log}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class _Rebuild:
     header: Header
     codec: Codec
     context: Context
-    most: int
+    max_missing: int
     broken: bool = False
     next_seq: Seq = 0
     lost: int = 0
@@ -105,14 +106,17 @@ class _Rebuild:
                 self.header = self.header.changed(record)
             elif record.get("type") not in ("turn", "note"):
                 event = event_of(record, self.codec, version=self.header.version)
+            # The new log is replayed while it is built: whatever is accepted here will open later.
             if isinstance(event, Entry) and event.seq < self.next_seq:
-                raise InvalidInput("this message is there already", place="seq")
+                raise InvalidInput("this message is already there", place="seq")
             if stop_of(event) > self.next_seq and not self.broken:
                 gone = f"message {self.next_seq:,} is missing before it"
                 self.damage.append(Damage(line.number, line.byte, "missing", gone))
             for stand_in in self._stand_ins(stop_of(event)):
                 self.context.repeat(event_of(stand_in, self.codec))
                 yield stand_in
+            # A summary may tell of messages that are lost, and a fold may lie on a fold that is. Dropping one costs
+            # tokens and no history: its messages are shown whole and folded anew.
             if isinstance(event, Fold | Unfold | Pin) and self.broken:
                 self.left_out += 1
                 return
@@ -131,16 +135,19 @@ class _Rebuild:
 
         Their number follows from damaged lines that still show one, or from `known`, the snapshot's count.
         """
+        # Without them the next message would get the number of a lost one, and a client that says "after message 40"
+        # would be answered from another.
         numbers = [int(found[1]) for line in lines if (found := _SEQ.match(line.data)) is not None]
-        stop = max((seq + 1 for seq in numbers if seq - self.next_seq < self.most), default=0)
+        stop = max((seq + 1 for seq in numbers if seq - self.next_seq < self.max_missing), default=0)
         yield from self._stand_ins(max(stop, known))
 
     def _stand_ins(self, stop: Seq) -> Iterator[Record]:
         """Hidden entries in place of missing messages, up to `stop`. Raises InvalidInput for an impossible number."""
         # Messages keep their numbers: folds, pins and commands refer to them.
-        if stop - self.next_seq > self.most:
-            raise InvalidInput(f"it is about message {stop - 1:,}, and there are only {self.next_seq:,}", place="seq")
+        if stop - self.next_seq > self.max_missing:
+            raise InvalidInput(f"it refers to message {stop - 1:,}, but there are only {self.next_seq:,}", place="seq")
         while self.next_seq < stop:
+            # Hidden from the model: it would only wonder. People see in the history that something is missing.
             note = self.codec.note(LOST)
             seq = self.next_seq
             self.next_seq += 1
@@ -155,7 +162,7 @@ def rebuild_log(
     header: Header | None,
     name: str,
     place: str,
-    more: Sequence[Damage] = (),
+    other_damage: Sequence[Damage] = (),
     known_messages: int = 0,
 ) -> RebuiltLog | None:
     """The best log that a damaged one yields; None when it is intact. O(log).
@@ -164,17 +171,19 @@ def rebuild_log(
     dialect of the messages; raises InvalidInput when there is none of these. `name` is the id of the session. `more`
     are faults found elsewhere, which count when the lines show none. `known_messages` were certainly written.
     """
-    root = _root(lines)
-    whole = _whole(lines, root)
-    damage = list(_wrong(lines, root)) or list(more)
-    first, rest = _first(whole, lines, header, name, place)
-    if rest is whole and not damage:
+    # In order of trust: what the records say by themselves, then what the row or the snapshot says about all of them.
+    root = _checksum_root(lines)
+    intact = _intact_records(lines, root)
+    damage = list(_find_damage(lines, root)) or list(other_damage)
+    first, rest = _header_and_rest(intact, lines, header, name, place)
+    if rest is intact and not damage:
         damage = [Damage(1, 0, "contradiction", "the log does not begin with the record of its session")]
+    # The context only checks that the records fit together. Its window decides nothing, because nothing is folded.
     window = first.window or lookup(first.model).window_tokens
     context = Context(dialect=first.dialect, window=window)
     # No log has more messages than lines, but a few lines may be lost as well.
-    most = max(len(lines) + _NOTED, known_messages)
-    walk = _Rebuild(first, codec_for(first.dialect), context, most=most, damage=damage)
+    max_missing = max(len(lines) + _NOTED, known_messages)
+    walk = _Rebuild(first, codec_for(first.dialect), context, max_missing=max_missing, damage=damage)
     records = [first_record(first)]
     for one in rest:
         walk.broken = walk.broken or one.gap
@@ -183,30 +192,32 @@ def rebuild_log(
         records += walk.lost_at_the_end(lines, known_messages)
     if not walk.damage:
         return None
-    said = [str(one) for one in walk.damage[:_NOTED]]
-    note = {"type": "note", "repaired": said, "damaged": len(walk.damage), "lost_messages": walk.lost}
+    reasons = [str(one) for one in walk.damage[:_NOTED]]
+    note = {"type": "note", "repaired": reasons, "damaged": len(walk.damage), "lost_messages": walk.lost}
     return RebuiltLog((*records, note), tuple(walk.damage), walk.lost, walk.left_out)
 
 
-def _first(
-    whole: list[_Whole], lines: Sequence[RawRecord], header: Header | None, name: str, place: str
-) -> tuple[Header, list[_Whole]]:
+def _header_and_rest(
+    intact: list[_IntactRecord], lines: Sequence[RawRecord], header: Header | None, name: str, place: str
+) -> tuple[Header, list[_IntactRecord]]:
     """The header, and the records after it; all records when the first is damaged."""
     try:
-        return header_of(whole[0].record), whole[1:]
+        return header_of(intact[0].record), intact[1:]
     except (InvalidInput, IndexError):
         if header is not None:
-            return header, whole
+            return header, intact
+    # A header with a wrong checksum is believed, except for its id: commands find the session by that of its folder or
+    # row.
     read = parse_object(without_frame(lines[0].data)) if lines else ""
     try:
-        return replace(header_of({} if isinstance(read, str) else read), id=name), whole
+        return replace(header_of({} if isinstance(read, str) else read), id=name), intact
     except InvalidInput:
-        messages = [one.record.get("message") for one in whole if one.record.get("type") == "message"]
+        messages = [one.record.get("message") for one in intact if one.record.get("type") == "message"]
         if not messages:
-            why = "the record of the session is damaged, and nothing else tells what it was"
+            why = "the record of the session is damaged, and nothing else identifies it"
             raise InvalidInput(why, place=place) from None
-    created = next((str(one.record["at"]) for one in whole if "at" in one.record), "")
-    return Header(id=name, created=created, dialect=detect_dialect(messages)), whole
+    created = next((str(one.record["at"]) for one in intact if "at" in one.record), "")
+    return Header(id=name, created=created, dialect=detect_dialect(messages)), intact
 
 
 def repair_log(
@@ -218,36 +229,39 @@ def repair_log(
     `known_bytes` and `known_messages` were certainly written. Raises InvalidInput, and OSError; then the old log is
     still in place.
     """
+    # As bytes, split at \n alone: `str.splitlines` also splits at U+2028 and others, which JSON allows inside a text.
     lines, end = [], 0
     for number, data in enumerate(BytesIO(path.read_bytes()), 1):
         lines.append(RawRecord(number, end, data))
         end += len(data)
-    more: list[Damage] = []
+    other_damage: list[Damage] = []
     if end < known_bytes:
         why = f"the last {known_bytes - end:,} bytes that were written are missing"
-        more = [Damage(len(lines) + 1, end, "missing", why)]
-    made = rebuild_log(
+        other_damage = [Damage(len(lines) + 1, end, "missing", why)]
+    rebuilt = rebuild_log(
         lines,
         header=header,
         name=path.parent.name,
         place=f"{path}, line 1",
-        more=more,
+        other_damage=other_damage,
         known_messages=known_messages,
     )
-    if made is None:
+    if rebuilt is None:
         return None
-    kept = free_path(path.with_name(f"events.damaged-{end}.jsonl"))
-    write_atomic(kept, [line.data for line in lines])
+    old_log = free_path(path.with_name(f"events.damaged-{end}.jsonl"))
+    # First the old log under a name of its own, then the new one in its place. A crash in between leaves the damaged
+    # log and a copy of it; the next repair begins again.
+    write_atomic(old_log, [line.data for line in lines])
     checks = Verifier()
-    write_atomic(path, [line_of(record, checks) for record in made.records])
-    return RepairReport(made.damage, kept, made.lost_messages, made.left_out)
+    write_atomic(path, [line_of(record, checks) for record in rebuilt.records])
+    return RepairReport(rebuilt.damage, old_log, rebuilt.lost_messages, rebuilt.left_out)
 
 
 # --- intact records, and faults ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _IntactRecord:
     """An intact record; `gap` says whether something is missing before it."""
 
     line: RawRecord
@@ -255,8 +269,10 @@ class _Whole:
     gap: bool
 
 
-def _root(lines: Sequence[RawRecord]) -> int | None:
+def _checksum_root(lines: Sequence[RawRecord]) -> int | None:
     """The root of the checksums: that of the first record, unless no other record agrees with it."""
+    # The first record may be damaged in a way that still parses. One other record that agrees with it proves it;
+    # against it the others vote (`root_of`), since damaged records agree with each other only by a chance of 1 in 2^32.
     if not lines:
         return None
     checks = Verifier()
@@ -267,7 +283,7 @@ def _root(lines: Sequence[RawRecord]) -> int | None:
     return by_most if by_first is None or agreed > 1 else by_first  # a damaged first record agrees with none
 
 
-def _whole(lines: Sequence[RawRecord], root: int | None) -> list[_Whole]:
+def _intact_records(lines: Sequence[RawRecord], root: int | None) -> list[_IntactRecord]:
     """The intact records, each once, in the order in which they were written.
 
     Without a checksum every readable record counts as intact, at its position.
@@ -286,20 +302,22 @@ def _whole(lines: Sequence[RawRecord], root: int | None) -> list[_Whole]:
             found.setdefault((number, -1), (number, line, record))
         elif not isinstance(Verifier(root=root).body(line.data), tuple):
             found[newest, index] = (index if newest < 0 else None, line, record)
-    out: list[_Whole] = []
+    out: list[_IntactRecord] = []
     expected = 0
     for _, (number, line, record) in sorted(found.items(), key=lambda item: item[0]):
-        out.append(_Whole(line, record, number is not None and number > expected))
+        out.append(_IntactRecord(line, record, number is not None and number > expected))
         expected = expected + 1 if number is None else number + 1
     return out
 
 
-def _wrong(lines: Sequence[RawRecord], root: int | None) -> Iterator[Damage]:
+def _find_damage(lines: Sequence[RawRecord], root: int | None) -> Iterator[Damage]:
     """The faults of the lines, as a reader of the log meets them."""
+    # After each fault the expected number is taken from the record itself, so that one missing line is one fault and
+    # does not put every later record in the wrong position.
     checks = Verifier()
     for line in lines:
         if line.byte is None and line.number > checks.number:
-            yield Damage(checks.number, None, "missing", "it is missing, with all up to the next")
+            yield Damage(checks.number, None, "missing", "it is missing, and so are all up to the next")
             checks = Verifier(line.number, root, sealed=checks.sealed, before=None)
         body = checks.body(line.data)
         record = parse_object(without_frame(line.data) if isinstance(body, tuple) else body)

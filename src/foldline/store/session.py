@@ -68,10 +68,13 @@ class FileSession(SessionWriter):
         super().__init__(agents, clock)
         self._folder = folder
         self._archive = FileArchive(folder / ARCHIVE)  # not synced: a replay of the log restores it
-        self._left_at: int | None = None
+        self._released_at_bytes: int | None = None
+        # Before anything else is read or deleted in the folder: the lock of the log is the lock of the session.
         self._log = open_log(folder / LOG, fsync)
         try:
             if header is not None:
+                # The first record makes it a session. A crash before it leaves a folder with an empty log, which is
+                # listed as damaged.
                 first = first_record(header)
                 self._log.append(first)
                 self._begin(header, first)
@@ -108,35 +111,36 @@ class FileSession(SessionWriter):
 
     def put_original(self, data: bytes) -> str:
         """Archive an original that is nowhere else; it is on disk on return. Returns its key. Raises OSError."""
+        # Synced, unlike the originals of folded messages: the log holds those too, but this one is nowhere else.
         self._check_held()
         return FileArchive(self._archive.root, fsync=True).put(data)
 
     def save(self, context: Context) -> None:
         """Write the snapshot. O(messages shown, bounded). Raises OSError; nothing depends on the snapshot."""
         self._check_held()
-        made = snapshot_of(self._header, self._tally, context, self._log.size_bytes)
-        write_snapshot(self._folder / STATE, made, shown_messages(context.view, context.limits.window_tokens))
+        snapshot = snapshot_of(self._header, self._tally, context, self._log.size_bytes)
+        write_snapshot(self._folder / STATE, snapshot, shown_messages(context.view, context.limits.window_tokens))
 
     def release(self) -> None:
         """Let other processes write the session until `acquire`. Idempotent."""
         self._counted = None  # a session that waits for a person keeps no history in memory
-        if self._left_at is None:
-            self._left_at = self._log.size_bytes
+        if self._released_at_bytes is None:
+            self._released_at_bytes = self._log.size_bytes
             self._log.release()
 
     def acquire(self) -> bool:
         """Acquire it again; whether it is unchanged. O(log) if not. Raises SessionTaken, InvalidInput (deleted)."""
-        if self._left_at is None:
+        if self._released_at_bytes is None:
             return True
         try:
             self._log.acquire()
         except InvalidInput as error:
             raise SessionTaken(self.id) if error.reason == ANOTHER_WRITER else error from None
         # A log only grows: an equal size means that nobody has written.
-        same = self._log.size_bytes == self._left_at
+        same = self._log.size_bytes == self._released_at_bytes
         if not same:
             self._recount()
-        self._left_at = None
+        self._released_at_bytes = None
         return same
 
     def discard(self) -> None:
@@ -151,7 +155,7 @@ class FileSession(SessionWriter):
         self._log.close()
 
     def _check_held(self) -> None:
-        if self._left_at is not None:
+        if self._released_at_bytes is not None:
             raise SessionLost(self.id)
 
     def _extend(self, records: Sequence[Record]) -> None:
@@ -181,23 +185,25 @@ def forget_keys(folder: Path) -> None:
 
 def _save_torn(log: EventLog) -> None:
     """Save a partial record in a file beside the log."""
-    # It was never acknowledged, but it may hold a person's words.
+    # It was never acknowledged, but it may hold a person's words. Under a free name: two crashes may tear at one byte.
     if log.torn is not None:
         write_atomic(free_path(log.path.with_name(f"events.torn-{log.torn.at_byte}")), [log.torn.data])
 
 
 def repair_folder(folder: Path) -> RepairReport | None:
     """Repair the log of a session that nobody writes; None when it is intact. O(log). Raises as `open_log` does."""
-    kept = read_snapshot(folder / STATE)
-    header = None if kept is None else header_of_snapshot(kept)
+    # Any snapshot can name the session. Only one with a checksum proves how long the log was: from a flipped digit a
+    # repair would conclude that messages are lost.
+    snapshot = read_snapshot(folder / STATE)
+    header = None if snapshot is None else header_of_snapshot(snapshot)
     sealed = read_snapshot(folder / STATE, sealed=True)
     with open_log(folder / LOG, True) as log:
         _save_torn(log)
         known = {} if sealed is None else {"known_bytes": sealed.log_bytes, "known_messages": sealed.messages}
-        done = repair_log(log.path, header, **known)
-        if done is not None:
+        report = repair_log(log.path, header, **known)
+        if report is not None:
             (folder / STATE).unlink(missing_ok=True)  # it describes the old log
-    return done
+    return report
 
 
 LOG: Final = "events.jsonl"
@@ -221,6 +227,8 @@ def read_recording(folder: Path) -> Recording:
 
     Raises FileNotFoundError, and InvalidInput, which names file and line.
     """
+    # The size first: what is written while the log is read makes the snapshot stale, which is harmless. The other order
+    # would mark a snapshot as current that lacks the newest records.
     path = folder / LOG
     log_bytes = _size(path)
     return recording_of(read_log(path), log_bytes=log_bytes, place=str(path))
@@ -228,6 +236,7 @@ def read_recording(folder: Path) -> Recording:
 
 def _size(path: Path) -> int:
     """The size of a log without a partial record at its end. O(partial record)."""
+    # Links are refused here as in the archive; opening a named pipe would wait for ever.
     if not stat.S_ISREG(path.lstat().st_mode):
         raise InvalidInput("not a log (a link, or no regular file)", place=str(path))
     with path.open("rb") as log:
@@ -247,17 +256,19 @@ def read_records(path: Path) -> Iterator[Record]:
 
     The log must be as long as the snapshot says: nothing else reveals a log that was cut off at the end of a line.
     """
-    kept, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
+    snapshot, name, read = read_snapshot(path.parent / STATE, sealed=True), None, 0
     try:
         for record, end in read_events_with_ends(path):
             name, read = (record.get("id") if name is None else name), end
             yield record
-        if kept is not None and kept.id == name and read < kept.log_bytes:
-            why = f"damaged at byte {read:,}: the last {kept.log_bytes - read:,} bytes that were written are missing"
+        if snapshot is not None and snapshot.id == name and read < snapshot.log_bytes:
+            why = (
+                f"damaged at byte {read:,}: the last {snapshot.log_bytes - read:,} bytes that were written are missing"
+            )
             raise InvalidInput(why, place=str(path))
     except InvalidInput as error:
         how = f"foldline sessions repair {command_name(path.parent)}"
-        raise InvalidInput(f"{error.reason} (what can be read is kept by: {how})", place=error.place) from error
+        raise InvalidInput(f"{error.reason} ({how} keeps what can be read)", place=error.place) from error
 
 
 def command_name(folder: Path) -> str:

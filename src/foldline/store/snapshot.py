@@ -45,7 +45,9 @@ MESSAGE_CHARS: Final = 2_000
 """The share of one message; the log holds the whole."""
 
 _NAME_CHARS: Final = 200
-_HEAD_BYTES: Final = 65_536  # all fields before the messages; no file of ours needs more
+# Read at most, for all fields before the messages. Ours need one or two kilobytes; a file of another program may have
+# gigabytes.
+_HEAD_BYTES: Final = 65_536
 _VERSION: Final = 1
 _HEADING: Final = "# How this session stands, made from events.jsonl. It may be deleted: it is made again.\n"
 _FIELD = re.compile(r"([a-z_]+): (.*)\n")
@@ -89,12 +91,15 @@ def shown_messages(view: View, max_input_tokens: int | None) -> Iterator[dict[st
 
     Each is cut to MESSAGE_CHARS; `cut_chars` is the number of characters missing.
     """
+    # From the end, and lazily: the view of a long session has thousands of messages, and the file must stay small
+    # because it is written after every turn.
     newest = (message for tile in reversed(view.tiles) for message in reversed(tile.messages))
     for message in reversed(list(islice(newest, memory_limit(max_input_tokens)))):
         yield _shown(message)
 
 
 def _shown(message: Message) -> dict[str, Json]:
+    # One budget for the whole message: any of its parts may be a megabyte.
     left, cut = MESSAGE_CHARS, 0
 
     def fit(text: str) -> str:
@@ -136,31 +141,34 @@ def read_snapshot(path: Path, *, sealed: bool = False) -> Snapshot | None:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
-            given = _fields(file)
+            values = _fields(file)
     except (OSError, ValueError, RecursionError):  # unreadable, not UTF-8, not JSON
         return None
-    if given is None or given.pop("v", None) != _VERSION or (sealed and "crc" not in given):
+    if values is None or values.pop("v", None) != _VERSION or (sealed and "crc" not in values):
         return None
-    return snapshot_from(given)
+    return snapshot_from(values)
 
 
 def snapshot_record(snapshot: Snapshot) -> dict[str, Json]:
     """The fields of a snapshot and a checksum over them, as stored."""
-    given: dict[str, Json] = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
-    return {**given, "crc": _crc(given)}
+    values: dict[str, Json] = {field.name: getattr(snapshot, field.name) for field in fields(snapshot)}
+    return {**values, "crc": _crc(values)}
 
 
-def snapshot_from(given: Mapping[str, Any]) -> Snapshot | None:
+def snapshot_from(values: Mapping[str, Any]) -> Snapshot | None:
     """The snapshot with these fields; None when they are not a snapshot's, or do not match their checksum."""
-    if "crc" in given:
-        given = dict(given)
-        if given.pop("crc") != _crc(given):
+    # Without a checksum it is of an older version, good for a list. With a wrong one it proves nothing: a flipped digit
+    # in `log_bytes` would report an intact log as cut off.
+    if "crc" in values:
+        values = dict(values)
+        if values.pop("crc") != _crc(values):
             return None
-    if given.keys() != {field.name for field in fields(Snapshot)}:
+    # Exactly these fields: a snapshot of another version is made again, which costs one reading of the log.
+    if values.keys() != {field.name for field in fields(Snapshot)}:
         return None
-    if any(not _fits(given[field.name], str(field.type)) for field in fields(Snapshot)):
+    if any(not _fits(values[field.name], str(field.type)) for field in fields(Snapshot)):
         return None
-    return Snapshot(**given)
+    return Snapshot(**values)
 
 
 def _lines(snapshot: Snapshot, shown: Iterable[Json]) -> Iterator[str]:
@@ -175,15 +183,16 @@ def _lines(snapshot: Snapshot, shown: Iterable[Json]) -> Iterator[str]:
         yield "shown: []\n"
 
 
-def _crc(given: Mapping[str, Any]) -> str:
+def _crc(values: Mapping[str, Any]) -> str:
     """CRC-32 of the fields, in any order; "", which matches no checksum, when they are no JSON."""
     try:
-        return f"{crc32(json.dumps(dict(given), sort_keys=True).encode()):08x}"
+        return f"{crc32(json.dumps(dict(values), sort_keys=True).encode()):08x}"
     except (TypeError, ValueError, RecursionError):
         return ""
 
 
 def _json(value: Json) -> str:
+    # JSON leaves some characters raw that YAML forbids; as escapes both read them alike.
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -224,11 +233,13 @@ LATEST: Final = "latest"
 
 def newest_first(found: Iterable[ListedSession]) -> list[ListedSession]:
     """The sessions, last written first; unreadable ones at the end."""
+    # Times are ISO 8601 in UTC with three decimals, so they sort as text. The id decides between equal ones.
     return sorted(found, key=lambda one: (one.snapshot.updated if one.snapshot else "", one.id), reverse=True)
 
 
 def latest_of(listed: Iterable[ListedSession]) -> str:
     """The id of the first readable session. Raises InvalidInput when there is none."""
+    # A damaged session is passed over, but named when there is no other: "no session yet" would hide the damage.
     damaged = ""
     for one in listed:
         if one.snapshot is not None:

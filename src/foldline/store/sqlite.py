@@ -22,6 +22,7 @@ __all__ = [
     "make_private_file",
 ]
 
+# Whoever handles a full disk or a missing right of files handles that of SQLite then, without knowing its codes.
 _ERRNO: Final = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR: errno.EIO,
@@ -44,7 +45,7 @@ def errno_of(error: BaseException) -> int | None:
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Whether an error means that the file is no SQLite database, or a damaged one."""
+    """Whether an error means that the file is not an SQLite database, or a damaged one."""
     return _code(error) in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}
 
 
@@ -53,6 +54,7 @@ def make_private_file(path: Path) -> None:
 
     SQLite would create it with the mode of the umask. Its companions (-wal, -shm) inherit the mode of the file.
     """
+    # An empty file is a valid empty database, so it can be created before SQLite opens it.
     make_private_folder(path.parent)
     number = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -62,12 +64,13 @@ def make_private_file(path: Path) -> None:
         os.close(number)
 
 
+# In the header of the file ("PRAGMA application_id"): a file of another program at this path is refused, never altered.
 _APPLICATION: Final = int.from_bytes(b"FLkb")
-
 
 _VERSION: Final = 1
 
-
+# WITHOUT ROWID stores the rows in the tree of the key itself: one search instead of two, and each key is stored once.
+# The index serves the deletion of a session, which may have thousands of keys.
 _SCHEMA: Final = (
     "CREATE TABLE keys (key TEXT NOT NULL PRIMARY KEY, session TEXT NOT NULL) WITHOUT ROWID",
     "CREATE INDEX keys_by_session ON keys (session)",
@@ -91,11 +94,14 @@ class KeyIndex:
         self._path = path
         self._fsync = fsync
 
-    def found(self, keys: Sequence[str]) -> dict[str, str]:
+    def find(self, keys: Sequence[str]) -> dict[str, str]:
         """The bound keys among these, with their sessions. O(keys)."""
-        asked = "SELECT asked.key, session FROM json_each(?) AS asked CROSS JOIN keys ON keys.key = asked.value"
+        # As one JSON parameter: SQLite limits the number of parameters, and there may be thousands of keys. CROSS JOIN
+        # fixes the order, so each wanted key is one search of the tree; else a large list could become a scan of all
+        # keys.
+        query = "SELECT wanted.key, session FROM json_each(?) AS wanted CROSS JOIN keys ON keys.key = wanted.value"
         with self._reading() as database:
-            rows = database.execute(asked, [json.dumps(list(map(_encode, keys)))]) if database is not None else ()
+            rows = database.execute(query, [json.dumps(list(map(_encode, keys)))]) if database is not None else ()
             return {keys[place]: session for place, session in rows}
 
     def all(self) -> dict[str, str]:
@@ -104,13 +110,13 @@ class KeyIndex:
             rows = database.execute("SELECT key, session FROM keys") if database is not None else ()
             return dict(map(_decode, rows))
 
-    def put(self, bound: Mapping[str, str]) -> None:
+    def bind(self, bound: Mapping[str, str]) -> None:
         """Bind keys to sessions, all or none; they are on disk on return."""
         rows = [(_encode(key), session) for key, session in bound.items()]
         with self._writing() as database:
             database.executemany("INSERT OR REPLACE INTO keys VALUES (?, ?)", rows)
 
-    def forget(self, session: str) -> None:
+    def remove(self, session: str) -> None:
         """Remove the keys of a session. O(its keys)."""
         with self._writing() as database:
             database.execute("DELETE FROM keys WHERE session = ?", (session,))
@@ -118,6 +124,7 @@ class KeyIndex:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
         """A read transaction; None while another process creates the file."""
+        # A transaction also for reading: the check of the header and the query then see one state of the file.
         with self._opened() as database:
             database.execute("BEGIN")
             yield database if self._is_initialised(database) else None
@@ -132,6 +139,8 @@ class KeyIndex:
             # FULL would not sync the folder after the journal was removed: a power cut could bring it back, and with
             # it what was there before ("PRAGMA synchronous" in SQLite's manual).
             database.execute(f"PRAGMA synchronous = {'EXTRA' if self._fsync else 'OFF'}")
+            # IMMEDIATE takes the write lock now. A transaction that began by reading could not get it later while
+            # others read, and would fail in the middle.
             database.execute("BEGIN IMMEDIATE")
             try:
                 if not self._is_initialised(database):
@@ -161,6 +170,7 @@ class KeyIndex:
             raise
 
     def _is_initialised(self, database: sqlite3.Connection) -> bool:
+        # Both are 0 in an empty file, which `make_private_file` leaves to the first writer.
         (application,) = database.execute("PRAGMA application_id").fetchone()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if (application, version) == (0, 0):

@@ -368,7 +368,7 @@ def test_how_far_it_is_is_said_where_there_are_many(tmp_path: Path) -> None:
         (("latest", "--to", "{here}/../here"), "is where they are"),
         (("nobody", "--to", "{there}"), "there is no session 'nobody'"),
         (("latest", "--to", ""), "is empty"),
-        (("latest", "--to", "ftp://there"), "is no database that can be used"),
+        (("latest", "--to", "ftp://there"), "is not a supported database"),
     ],
 )
 def test_what_cannot_be_copied_is_one_line_and_makes_nothing(

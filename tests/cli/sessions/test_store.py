@@ -192,10 +192,10 @@ def test_the_store_is_named_else_the_environments_else_that_of_home(folder: Fold
     ("place", "said"),
     [
         ("", "is empty"),
-        ("mysql://root:hidden@host/db", "is no database that can be used"),
+        ("mysql://root:hidden@host/db", "is not a supported database"),
         ("sqlite:///{folder}/none.db", "there is no such database"),
         ("{folder}/file", "is a file and no folder; a database in it would be sqlite:///"),
-        ("sqlite:///{folder}/file", "is no SQLite database"),
+        ("sqlite:///{folder}/file", "is not an SQLite database"),
         ("postgresql+psycopg://me:hidden@127.0.0.1:1/db", "127.0.0.1"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_command_that_a_crash_interrupted_is_not_done_a_second_time(tmp_path: 
     """The inbox as a crash leaves it: /undo was begun, and nobody knows whether it was done."""
     store = FileStore(tmp_path / "sessions")
     interrupted = {"message": message("/undo", 1).as_json(), "begun": True}
-    store.remember("paper:1:inbox", {"waiting": [interrupted], "seen": ["1"]})
+    store.save_state("paper:1:inbox", {"waiting": [interrupted], "seen": ["1"]})
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
@@ -166,13 +166,13 @@ def test_a_command_that_a_crash_interrupted_is_not_done_a_second_time(tmp_path: 
     with serve(FakeProvider("ok")) as served:
         told = asyncio.run(talk(served))
     assert told == ["⚠ /undo was interrupted by a restart. /context shows how things stand."]
-    assert store.remembered("paper:1:inbox")["waiting"] == []
+    assert store.load_state("paper:1:inbox")["waiting"] == []
 
 
 def test_who_is_no_longer_allowed_is_not_answered_after_a_restart(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "sessions")
     left = {"message": message("Hello", 1, user="666").as_json(), "begun": False}
-    store.remember("paper:1:inbox", {"waiting": [left], "seen": ["1"]})
+    store.save_state("paper:1:inbox", {"waiting": [left], "seen": ["1"]})
 
     async def talk(served: Served) -> list[str]:
         paper = Paper()
@@ -182,7 +182,7 @@ def test_who_is_no_longer_allowed_is_not_answered_after_a_restart(tmp_path: Path
 
     with serve(FakeProvider("ok")) as served:
         assert answers(asyncio.run(talk(served))) == ["ok"]
-    assert store.remembered("paper:1:inbox")["waiting"] == []
+    assert store.load_state("paper:1:inbox")["waiting"] == []
 
 
 def test_an_edit_runs_nothing_and_says_so(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_an_unexpected_fault_is_reported_to_the_person_and_the_owner(tmp_path: P
     assert answers(texts)[1:] == ["ok"]
     [notice] = notices
     assert notice.endswith("RuntimeError: a fault of its own\n")
-    assert FileStore(tmp_path / "sessions").remembered("paper:1:inbox")["waiting"] == []
+    assert FileStore(tmp_path / "sessions").load_state("paper:1:inbox")["waiting"] == []
 
 
 def test_a_tool_that_must_be_allowed_is_refused_and_the_person_is_told_how(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_a_full_disk_keeps_messages_with_the_platform(tmp_path: Path) -> None:
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
             await chat_gateway.receive([message("Hi", 1)])
             await paper.texts(1)
-            while FileStore(kept.parent).remembered("paper:1:inbox")["waiting"]:
+            while FileStore(kept.parent).load_state("paper:1:inbox")["waiting"]:
                 await asyncio.sleep(0.01)
             kept.rename(aside)
             kept.mkdir()

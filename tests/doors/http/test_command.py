@@ -160,7 +160,7 @@ def test_a_second_signal_cuts_off_a_delivery_of_the_schedule_too(tmp_path: Path)
         await send({"type": "http.response.body", "body": b""})
 
     store = FileStore(tmp_path / "sessions")
-    store.remember("schedule:yearly", {"mark": "0 0 1 1 * UTC", "since": "2025-06-01T00:00:00+00:00"})
+    store.save_state("schedule:yearly", {"mark": "0 0 1 1 * UTC", "since": "2025-06-01T00:00:00+00:00"})
     with serve(FakeProvider("ok")) as quick, serve(hook) as hooks:
         entry = f'{{cron: "0 0 1 1 *", prompt: What is new?, deliver: [{{webhook: {hooks.url}/}}]}}'
         (tmp_path / "agents.yaml").write_text(f"schedule: {{yearly: {entry}}}\n")
@@ -171,7 +171,7 @@ def test_a_second_signal_cuts_off_a_delivery_of_the_schedule_too(tmp_path: Path)
             until(lambda: not listens(made.port))
             assert made.kill(signal.SIGTERM) == 0
         hooks.set(gate)
-    run = store.remembered("schedule:yearly:run")
+    run = store.load_state("schedule:yearly:run")
     assert (run["reason"], bool(run["ended"]), run["delivered"]) == ("done", True, [])
 
 

@@ -81,8 +81,8 @@ def test_a_session_is_looked_at_while_it_is_compacted(tmp_path: Path) -> None:
 class Broken(FileStore):
     """A store whose disk fails, and which has a fault besides."""
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> Any:
-        raise RuntimeError(f"a fault that names a secret {keep}")
+    def sessions(self, *, save: bool = True, allow_stale: bool = False, running: Collection[str] = ()) -> Any:
+        raise RuntimeError(f"a fault that names a secret {save}")
 
     def names(self) -> list[str]:
         raise OSError(28, "No space left on device")

@@ -68,7 +68,7 @@ def test_a_missed_run_begins_with_the_block_and_missing_variables_are_told(tmp_p
         lines: list[str] = []
         async with acting(url, tmp_path, yaml=yaml) as pool:
             [entry] = entries_of(pool.runtime.settings)
-            pool.store.remember(entry.key, {"mark": entry.mark, "since": "2026-01-01T00:00:00+00:00"})
+            pool.store.save_state(entry.key, {"mark": entry.mark, "since": "2026-01-01T00:00:00+00:00"})
             async with run_schedule(pool, notice=lines.append) as plan:
                 assert plan is not None
                 await plan.wait_idle()

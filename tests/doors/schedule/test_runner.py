@@ -391,10 +391,10 @@ class FailsAfterTheClaim(FileStore):
         self.claimed = super().claim(key)
         return self.claimed
 
-    def remember(self, key: str, value: Mapping[str, Any]) -> None:
+    def save_state(self, key: str, value: Mapping[str, Any]) -> None:
         if self.claimed and self.broken is not None and key.endswith(self.broken):
             raise OSError("gone for a moment")
-        super().remember(key, value)
+        super().save_state(key, value)
 
 
 @pytest.mark.parametrize("broken", ["schedule:morning:run", "schedule:morning"])

@@ -231,7 +231,7 @@ def test_what_a_dead_process_held_can_be_deleted_after_its_time(
         other.delete(session.id)
         with pytest.raises(SessionLost):
             session.note(a=1)
-        with pytest.raises(InvalidInput, match="no such session any more"):
+        with pytest.raises(InvalidInput, match="session no longer exists"):
             session.acquire()
 
 

@@ -193,9 +193,9 @@ def test_a_session_cannot_be_begun_within_one_that_was_deleted(store: SqlStore) 
     with begun(store) as session:
         agents, archive = session.agents(), session.archive
     store.delete(session.id)
-    with pytest.raises(InvalidInput, match="no such session any more"):
+    with pytest.raises(InvalidInput, match="session no longer exists"):
         agents.create(dialect="openai-chat")
-    with pytest.raises(InvalidInput, match="no such session any more"):
+    with pytest.raises(InvalidInput, match="session no longer exists"):
         archive.put(b"data")
 
 

@@ -207,7 +207,7 @@ class _Copier:
         self._source, self._target, self._report = source, target, report
         self._prefix, self._depth = prefix, depth
         self._there = frozenset(target.names())
-        self._snapshots = {one.id: one.snapshot for one in source.sessions(keep=False)}
+        self._snapshots = {one.id: one.snapshot for one in source.sessions(save=False)}
         self._keys: dict[str, list[str]] = {}
         for key, name in source.bindings().items():
             self._keys.setdefault(name, []).append(key)

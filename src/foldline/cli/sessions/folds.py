@@ -202,5 +202,5 @@ def _repair_plain(repaired: RepairReport) -> dict[str, Any]:
         "damage": [asdict(one) for one in repaired.damage],
         "lost_messages": repaired.lost_messages,
         "left_out": repaired.left_out,
-        "kept": str(repaired.kept),
+        "kept": str(repaired.old_log),
     }

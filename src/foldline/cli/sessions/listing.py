@@ -212,7 +212,7 @@ def _hits(pattern: str, store: Store, session: str | None) -> Iterator[tuple[str
     if session is not None:
         roots = [select_session(store, session)]
     else:
-        roots = [SelectedSession(store, one.id, one.id) for one in store.sessions(keep=False)]
+        roots = [SelectedSession(store, one.id, one.id) for one in store.sessions(save=False)]
     # Recordings are read one at a time: all of them need not fit into memory together.
     for selected in (each for root in roots for each in with_agents(root)):
         try:

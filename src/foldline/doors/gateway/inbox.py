@@ -45,7 +45,7 @@ class Inbox:
 
     async def open(self) -> list[PendingMessage]:
         """Return the pending messages, oldest first. Raises OSError, and InvalidInput for damaged data."""
-        stored = await run_to_end(self._store.remembered, self._key)
+        stored = await run_to_end(self._store.load_state, self._key)
         found = stored.get("waiting", [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise InvalidInput("is no inbox", place=self._key)
@@ -85,5 +85,5 @@ class Inbox:
     async def _write(self, waiting: dict[str, PendingMessage], seen: deque[str]) -> None:
         # The whole inbox each time. It is small: a conversation queues 16 messages, and most are answered at once.
         stored: list[Json] = [{"message": each.message.as_json(), "begun": each.begun} for each in waiting.values()]
-        await run_to_end(self._store.remember, self._key, {"waiting": stored, "seen": list(seen)})
+        await run_to_end(self._store.save_state, self._key, {"waiting": stored, "seen": list(seen)})
         self._waiting, self._seen = waiting, seen

@@ -149,8 +149,8 @@ class ServerState:
             if monotonic() >= self._list_expires:
                 # A session may be created while the list is read. Such a list is not reused.
                 changes, began = self._list_changes, monotonic()
-                at_work = {name for name, actor in self.pool.actors.items() if actor.busy}
-                self._list = await self.read_quickly(self.pool.store.sessions, stale=True, at_work=at_work)
+                running = {name for name, actor in self.pool.actors.items() if actor.busy}
+                self._list = await self.read_quickly(self.pool.store.sessions, allow_stale=True, running=running)
                 ended = monotonic()
                 fresh_seconds = min(_LIST_SECONDS, _FRESH_RATIO * (ended - began))
                 self._list_expires = ended + fresh_seconds if changes == self._list_changes else 0.0

@@ -56,7 +56,7 @@ class EntryStatus:
 
     def save(self, store: Store, entry: ScheduleEntry) -> None:
         """Write it to the store. Raises OSError."""
-        store.remember(entry.key, _as_json(self))
+        store.save_state(entry.key, _as_json(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class EntryRun:
 
     def save(self, store: Store, entry: ScheduleEntry) -> None:
         """Write it to the store. Raises OSError."""
-        store.remember(f"{entry.key}:run", _as_json(self))
+        store.save_state(f"{entry.key}:run", _as_json(self))
 
 
 def new_run(due: datetime, now: datetime, *, asked: bool = False) -> EntryRun:
@@ -93,12 +93,12 @@ def new_run(due: datetime, now: datetime, *, asked: bool = False) -> EntryRun:
 
 def load_status(store: Store, entry: ScheduleEntry) -> EntryStatus:
     """Read the status of an entry. Raises OSError."""
-    return EntryStatus(**_known_fields(EntryStatus, store.remembered(entry.key)))
+    return EntryStatus(**_known_fields(EntryStatus, store.load_state(entry.key)))
 
 
 def load_run(store: Store, entry: ScheduleEntry) -> EntryRun | None:
     """Read the last run of an entry; None before the first. Raises OSError."""
-    found = _known_fields(EntryRun, store.remembered(f"{entry.key}:run"))
+    found = _known_fields(EntryRun, store.load_state(f"{entry.key}:run"))
     # An object without them was not written by `EntryRun.save`; there is nothing to report then.
     if not {"due", "began"} <= found.keys():
         return None

@@ -82,6 +82,7 @@ class Database:
     """
 
     def __init__(self, address: str) -> None:
+        # To blank them in errors: drivers quote parts of the address.
         url = _parsed(address)
         self._secrets = tuple(filter(None, (url.password, _only(url.query.get("password")))))
         if url.get_backend_name() == "sqlite":
@@ -89,6 +90,8 @@ class Database:
             make_private_file(Path(str(url.database)))
         self._place = _place(url)
         self._engine = _engine(url)
+        # `execution_options` makes a copy of the engine with the same pool. Made once: the listeners of "begin" read
+        # them.
         self._ways = {
             (writes, quick): self._engine.execution_options(foldline_writes=writes, foldline_quick=quick)
             for writes in (False, True)
@@ -128,6 +131,7 @@ class Database:
         IntegrityError is left to the caller. After an OSError the transaction may be committed all the same, if the
         connection broke between the commit and its answer.
         """
+        # The doubt about the commit is for the caller to resolve: only it knows whether writing again does harm.
         with self._faults(), self._ways[True, quick].begin() as connection:
             yield connection
 
@@ -135,6 +139,8 @@ class Database:
     def migrating(self) -> Iterator[Connection]:
         """A transaction of one process at a time; the others wait. Raises as `reading` does."""
         with self.writing() as connection:
+            # SQLite's BEGIN IMMEDIATE excludes others already. PostgreSQL would run two CREATE TABLE side by side, and
+            # fail one of them. The limits are lifted, for a migration may rewrite a large table.
             if connection.dialect.name == "postgresql":
                 expect_within(connection, None)
                 connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0")
@@ -158,13 +164,15 @@ class Database:
             raise self._meaning(error) from None
 
     def _meaning(self, error: DBAPIError) -> OSError | FoldlineError:
+        # An OSError says "try again later"; InvalidInput says that trying again is of no use. What is neither known nor
+        # a lost connection is refused, so that no caller repeats it for ever.
         cause = error.orig or error
         text = " ".join(str(cause).split()).removeprefix("connection failed: ")
         for secret in self._secrets:
             text = text.replace(secret, "***")
         number = errno_of(cause) or _SQLSTATE.get(getattr(cause, "sqlstate", None) or "")
         if number is None and is_damaged(cause):
-            return InvalidInput(f"is no SQLite database, or a damaged one ({text})", place=self._place)
+            return InvalidInput(f"is not an SQLite database, or a damaged one ({text})", place=self._place)
         lost = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError | InternalError)
         if number is not None or lost:
             return OSError(number or errno.EIO, f"the database: {text}", self._place)
@@ -194,6 +202,7 @@ def _file(url: URL) -> URL:
 
 def _place(url: URL) -> str:
     """The address for people: without the password, and of its parameters only those that locate the database."""
+    # A list of what is shown, not of what is hidden: any parameter of a later libpq may be a secret.
     where = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
     scheme = url.get_backend_name()
     return url.set(drivername=scheme, query=where)._replace(password=None).render_as_string(hide_password=True)
@@ -201,9 +210,12 @@ def _place(url: URL) -> str:
 
 def _engine(url: URL) -> Engine:
     is_sqlite = url.get_backend_name() == "sqlite"
+    # No prepared statements: behind a pooler the next transaction may run on another connection of the server.
     more: dict[str, Any] = {"timeout": _BUSY_SECONDS} if is_sqlite else {"prepare_threshold": None}
     if not is_sqlite:
         more |= {name: value for name, value in _CONNECT.items() if name not in url.query}
+    # 25 connections at most, of the 100 that PostgreSQL has by default: several servers share them. A ping before each
+    # use, because a connection that lay idle through a restart of the database fails only when it is used.
     pool: dict[str, Any] = {"pool_pre_ping": True, "pool_size": 5, "max_overflow": 20, "pool_timeout": _POOL_SECONDS}
     try:
         engine = create_engine(url, connect_args=more, hide_parameters=True, **pool)
@@ -222,6 +234,8 @@ def _prepare(connection: Any, record: object) -> None:
     del record
     connection.isolation_level = None  # the `sqlite3` module begins transactions on its own; `_begin` does it instead
     connection.text_factory = _text
+    # WAL, so that readers never wait for a writer. FULL, because NORMAL syncs a WAL only at checkpoints, and a power
+    # cut could undo an acknowledged commit. SQLite enforces foreign keys only where a connection asks for it.
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
 
@@ -232,11 +246,14 @@ def _text(data: bytes) -> str:
 
 
 def _begin(connection: Connection) -> None:
+    # IMMEDIATE takes the lock of writers now: a transaction that read first may fail to get it later, whatever the
+    # timeout.
     writes = connection.get_execution_options().get("foldline_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _bound_waiting(connection: Connection) -> None:
+    # Somebody waits for a quick one. Others include the reading of a whole log, page by page.
     quick = connection.get_execution_options().get("foldline_quick")
     seconds = _QUICK_SECONDS if quick else _STATEMENT_SECONDS
     expect_within(connection, seconds + _ANSWER_SECONDS)

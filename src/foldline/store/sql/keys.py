@@ -26,15 +26,15 @@ _FIRST_BATCH: Final = 64  # the likeliest keys come first; mostly the rest need 
 # has no statistics of it, which took seven times as long.
 _FIRST_BOUND: Final = {
     "sqlite": text(
-        "SELECT asked.key AS place, s.id FROM json_each(:keys) AS asked"
-        " CROSS JOIN foldline_bindings AS b ON b.scope = :scope AND b.key = asked.value"
-        " CROSS JOIN foldline_sessions AS s ON s.number = b.session ORDER BY asked.key LIMIT 1"
+        "SELECT wanted.key AS place, s.id FROM json_each(:keys) AS wanted"
+        " CROSS JOIN foldline_bindings AS b ON b.scope = :scope AND b.key = wanted.value"
+        " CROSS JOIN foldline_sessions AS s ON s.number = b.session ORDER BY wanted.key LIMIT 1"
     ),
     "postgresql": text(
-        "SELECT asked.place - 1 AS place, s.id FROM json_array_elements_text(CAST(:keys AS json))"
-        " WITH ORDINALITY AS asked (key, place) CROSS JOIN LATERAL (SELECT b.session FROM foldline_bindings AS b"
-        " WHERE b.scope = :scope AND b.key = asked.key LIMIT 1) AS found"
-        " JOIN foldline_sessions AS s ON s.number = found.session ORDER BY asked.place LIMIT 1"
+        "SELECT wanted.place - 1 AS place, s.id FROM json_array_elements_text(CAST(:keys AS json))"
+        " WITH ORDINALITY AS wanted (key, place) CROSS JOIN LATERAL (SELECT b.session FROM foldline_bindings AS b"
+        " WHERE b.scope = :scope AND b.key = wanted.key LIMIT 1) AS found"
+        " JOIN foldline_sessions AS s ON s.number = found.session ORDER BY wanted.place LIMIT 1"
     ),
 }
 
@@ -53,12 +53,13 @@ class SqlKeys:
         if not keys:
             return None
         with self.database.reading(quick=True) as connection:
+            # Not written in SQLAlchemy's expressions: JSON as a table differs between the two databases in every word.
             query = _FIRST_BOUND[connection.dialect.name]
-            for start, some in ((0, keys[:_FIRST_BATCH]), (_FIRST_BATCH, keys[_FIRST_BATCH:])):
-                named = {"keys": as_text([encode_key(key) for key in some]), "scope": self.scope}
-                found = connection.execute(query, named).first() if some else None
-                if found is not None:
-                    return keys[start + int(found.place)], str(found.id)
+            for start, batch in ((0, keys[:_FIRST_BATCH]), (_FIRST_BATCH, keys[_FIRST_BATCH:])):
+                parameters = {"keys": as_text([encode_key(key) for key in batch]), "scope": self.scope}
+                row = connection.execute(query, parameters).first() if batch else None
+                if row is not None:
+                    return keys[start + int(row.place)], str(row.id)
         return None
 
     def bind_all(self, keys: Iterable[str], log: SessionRecords) -> None:
@@ -74,7 +75,7 @@ class SqlKeys:
             with self.database.writing(quick=True) as connection:
                 connection.execute(change, rows)
         except IntegrityError:
-            raise InvalidInput("there is no such session any more", place=log.place) from None
+            raise InvalidInput("the session no longer exists", place=log.place) from None
 
     def bindings(self) -> dict[str, str]:
         """Every bound key and its session."""
@@ -89,18 +90,18 @@ class SqlKeys:
         return joined.where(bindings.c.scope == self.scope)
 
 
-def decode_key(kept: object) -> str:
+def decode_key(stored: object) -> str:
     """A key from its stored form. A damaged one is returned as stored: no caller looks for it."""
     try:
-        key: str = json.loads(f'"{kept}"')
+        key: str = json.loads(f'"{stored}"')
     except ValueError:
-        return str(kept)
+        return str(stored)
     return key
 
 
 def encode_key(key: str) -> str:
     """The stored form of a key: in ASCII, like records. Raises InvalidInput when it is too long."""
-    kept = json.dumps(key)[1:-1]  # `as_text` takes four times as long, and there are thousands
-    if len(kept) > _KEY_CHARS:
+    stored = json.dumps(key)[1:-1]  # `as_text` takes four times as long, and there are thousands
+    if len(stored) > _KEY_CHARS:
         raise InvalidInput(f"is longer than {_KEY_CHARS:,} characters: {key[:80]!r}", place="key")
-    return kept
+    return stored

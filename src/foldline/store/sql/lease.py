@@ -30,6 +30,8 @@ LEASE_SECONDS: Final = 10.0
 _BATCH: Final = 500  # leases per statement, whose parameters are limited
 
 
+# Compared by identity, and weakly referenced: a session that is garbage-collected without `close` must not be renewed
+# for the life of the process.
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Lease:
     """The lease of one writer on a session: the number of the row, the id, the owner and the fence."""
@@ -59,6 +61,7 @@ class Leases:
 
     def owner(self) -> str:
         """A new name that no other writer has."""
+        # New for each session object: two in one process are two writers, and exclude each other like two processes.
         return f"{self._store}.{secrets.token_hex(8)}"
 
     def until(self) -> ColumnElement[float]:
@@ -69,22 +72,25 @@ class Leases:
         """The condition that nobody holds a row."""
         # A lease without an end, or with one beyond the allowed maximum, is damaged: it must not block for ever.
         until = sessions.c.lease_until
-        over = or_(until.is_(None), until < self.database.now, until > self.database.now + LONGEST_LEASE_SECONDS)
-        return or_(sessions.c.owner.is_(None), over)
+        expired = or_(until.is_(None), until < self.database.now, until > self.database.now + LONGEST_LEASE_SECONDS)
+        return or_(sessions.c.owner.is_(None), expired)
 
     def acquire(self, lease: Lease) -> int:
         """Acquire a session; return its number of records. Raises SessionTaken, InvalidInput (deleted), OSError."""
+        # One UPDATE decides, under the lock of the row. A SELECT before it could only say who had the session a moment
+        # ago. The owner may acquire its own row: a commit whose answer was lost is repeated. The fence rises each time,
+        # so statements of the earlier acquisition that are still under way find no row.
         row = sessions.c.number == lease.session
         with self.database.writing() as connection:
-            taken = connection.execute(
+            result = connection.execute(
                 update(sessions)
                 .where(row, or_(self.free(), sessions.c.owner == lease.owner))
                 .values(owner=lease.owner, fence=sessions.c.fence + 1, lease_until=self.until())
             )
             found = connection.execute(select(sessions.c.fence, sessions.c.records).where(row)).one_or_none()
         if found is None:
-            raise InvalidInput("there is no such session any more", place=lease.id)
-        if not taken.rowcount:
+            raise InvalidInput("the session no longer exists", place=lease.id)
+        if not result.rowcount:
             raise SessionTaken(lease.id)
         lease.fence = found.fence
         self.register(lease)
@@ -93,6 +99,7 @@ class Leases:
 
     def register(self, lease: Lease) -> None:
         """Renew an acquired lease from now on."""
+        # The thread starts with the first lease: a process that only reads has none.
         lease.held = True
         with self._lock:
             self._held.add(lease)
@@ -114,15 +121,19 @@ class Leases:
 
     def release(self, leases: Sequence[Lease]) -> None:
         """Release sessions. With the database unreachable, their leases simply expire."""
-        were = [lease for lease in leases if lease.held]
-        for lease in were:
+        # Marked first, and written without raising: whatever the database says, this process writes no more. An error
+        # at the end of a turn would hide how the turn went, and costs nothing but the rest of the lease.
+        releasing = [lease for lease in leases if lease.held]
+        for lease in releasing:
             lease.held = False
         with self._lock:
-            self._held.difference_update(were)
-        if were:
+            self._held.difference_update(releasing)
+        if releasing:
             with suppress(OSError), self.database.writing() as connection:
                 connection.execute(
-                    update(sessions).where(or_(*(lease.ours() for lease in were))).values(owner=None, lease_until=None)
+                    update(sessions)
+                    .where(or_(*(lease.ours() for lease in releasing)))
+                    .values(owner=None, lease_until=None)
                 )
 
     def renew(self) -> None:
@@ -130,21 +141,24 @@ class Leases:
         with self._lock:
             held = [lease for lease in self._held if lease.held]
         for start in range(0, len(held), _BATCH):
-            some = held[start : start + _BATCH]
+            batch = held[start : start + _BATCH]
             # A locked row is being written, and its writer renews it; waiting for it would delay the other leases.
-            mine = (
+            unlocked = (
                 select(sessions.c.number)
                 .where(
-                    sessions.c.number.in_([lease.session for lease in some]),
-                    sessions.c.owner.in_([lease.owner for lease in some]),
+                    sessions.c.number.in_([lease.session for lease in batch]),
+                    sessions.c.owner.in_([lease.owner for lease in batch]),
                 )
                 .with_for_update(skip_locked=True)
             )
             with self.database.writing() as connection:
-                connection.execute(update(sessions).where(sessions.c.number.in_(mine)).values(lease_until=self.until()))
+                connection.execute(
+                    update(sessions).where(sessions.c.number.in_(unlocked)).values(lease_until=self.until())
+                )
 
     def close(self) -> None:
         """Release all sessions and end the thread. Idempotent."""
+        # The thread first: it must not use a database whose connections are about to be closed.
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

@@ -27,7 +27,9 @@ from foldline.view.transcript import Event
 
 __all__ = ["SessionRecords", "SqlArchive", "StoredRow", "as_rows", "as_text", "columns_fault", "length_fault"]
 
-_PAGE: Final = 100  # records per query; each is a transaction of its own, so that a slow reader holds no lock
+# Records per query. Each query is a transaction of its own, so that a slow reader holds no lock, and the memory of a
+# read is bounded.
+_PAGE: Final = 100
 
 
 def as_text(value: Json) -> str:
@@ -39,12 +41,12 @@ def as_text(value: Json) -> str:
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"a record that is no JSON: {error}") from error
+        raise InvalidInput(f"a record is not JSON: {error}") from error
 
 
-def as_rows(session: int, checks: Verifier, given: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
+def as_rows(session: int, checks: Verifier, new: Iterable[Record]) -> Iterator[Mapping[str, Any]]:
     """The rows of the next records, sealed by `checks`. Raises InvalidInput."""
-    for record in given:
+    for record in new:
         body, number = as_text(record), checks.number
         sealed = checks.sealed_line(body.encode()).decode()
         yield {"session": session, "number": number, **columns_of(record), "body": sealed}
@@ -52,6 +54,7 @@ def as_rows(session: int, checks: Verifier, given: Iterable[Record]) -> Iterator
 
 def columns_of(record: Record) -> dict[str, Any]:
     """The columns by which a record is found, beside its text. Raises InvalidInput."""
+    # No query looks into the text. `seq` finds a message, `at` is for people who look into the table by hand.
     at = record.get("at")
     return {"seq": seq_of(record), "at": as_text(at)[1:-1] if isinstance(at, str) else None}
 
@@ -92,12 +95,13 @@ class SessionRecords:
         """The number of records. Raises OSError, and InvalidInput when the session was deleted, or when its newest
         record does not match that number.
         """
+        # Both in one query: between two of them a writer may append.
         newest = select(func.max(records.c.number)).where(records.c.session == self.session).scalar_subquery()
         with self.database.reading() as connection:
-            asked = select(sessions.c.records, newest).where(sessions.c.number == self.session)
-            found = connection.execute(asked).one_or_none()
+            query = select(sessions.c.records, newest).where(sessions.c.number == self.session)
+            found = connection.execute(query).one_or_none()
         if found is None:
-            raise InvalidInput("there is no such session any more", place=self.place)
+            raise InvalidInput("the session no longer exists", place=self.place)
         if (wrong := length_fault(*found)) is not None:
             raise self._damaged(wrong)
         return int(found[0])
@@ -107,6 +111,7 @@ class SessionRecords:
 
         Given `checks`, it verifies with these, which then can seal the next record.
         """
+        # The length is fixed first: what a writer appends meanwhile is for the next reader, and a reader always ends.
         length = self.length()
         stop = length if stop is None else min(stop, length)
         if checks is None:
@@ -114,8 +119,8 @@ class SessionRecords:
         for first in range(start, stop, _PAGE):
             last = min(first + _PAGE, stop)
             page = self._page(records.c.number >= first, records.c.number < last)
-            there = {row.number for row in page}
-            if (gone := next((number for number in range(first, last) if number not in there), None)) is not None:
+            present = {row.number for row in page}
+            if (gone := next((number for number in range(first, last) if number not in present), None)) is not None:
                 self.length()  # raises when the session was deleted meanwhile
                 raise self._damaged(Damage(gone, None, "missing", "it is missing"))
             yield from [self._record(row, checks) for row in page]
@@ -125,6 +130,8 @@ class SessionRecords:
 
         Raises InvalidInput, OSError.
         """
+        # By the column, which nothing seals. So each row found is verified against its record, and a gap is explained
+        # by reading the whole log: a wrong `seq` must not hide a message.
         page = self._page(records.c.seq >= start, records.c.seq < stop)
         if len(page) < stop - start:
             self._check_gaps()
@@ -143,15 +150,15 @@ class SessionRecords:
 
     def _page(self, *which: ColumnElement[bool]) -> list[StoredRow]:
         columns = (records.c.number, records.c.seq, records.c.at, records.c.body)
-        asked = select(*columns).where(records.c.session == self.session, *which)
+        query = select(*columns).where(records.c.session == self.session, *which)
         with self.database.reading() as connection:
-            return [StoredRow.of(*row) for row in connection.execute(asked.order_by(records.c.number))]
+            return [StoredRow.of(*row) for row in connection.execute(query.order_by(records.c.number))]
 
     def _check_gaps(self) -> None:
         """Raise InvalidInput when the column `seq` lacks a message or numbers one wrongly."""
-        asked = select(func.count(records.c.seq), func.max(records.c.seq)).where(records.c.session == self.session)
+        query = select(func.count(records.c.seq), func.max(records.c.seq)).where(records.c.session == self.session)
         with self.database.reading() as connection:
-            count, newest = connection.execute(asked).one()
+            count, newest = connection.execute(query).one()
         if count and (not isinstance(newest, int) or newest + 1 != count):
             for _ in self.records():  # reading all names the damaged record
                 pass
@@ -170,7 +177,7 @@ class SessionRecords:
         return found
 
     def _damaged(self, damage: Damage) -> InvalidInput:
-        why = f"damaged: {damage.reason} (what can be read is kept by: foldline sessions repair {self.id})"
+        why = f"damaged: {damage.reason} (foldline sessions repair {self.id} keeps what can be read)"
         return InvalidInput(why, place=self.where(damage.line))
 
 
@@ -190,14 +197,14 @@ def _read_row(row: StoredRow, checks: Verifier, name: str) -> Record | Damage:
 def columns_fault(row: StoredRow, record: Record, name: str) -> Damage | None:
     """The fault of a row whose columns, or whose session, contradict its record; None when they agree."""
     if row.number == 0 and record.get("id") != name:
-        why = f"it is of the session {str(record.get('id'))[:80]}, which goes by another name here"
+        why = f"it belongs to the session {str(record.get('id'))[:80]}, but is stored under another id"
         return Damage(row.number, None, "contradiction", why)
     try:
         if columns_of(record) == {"seq": row.seq, "at": row.at}:
             return None
     except InvalidInput as error:
         return Damage(row.number, None, "contradiction", str(error))
-    return Damage(row.number, None, "contradiction", "the columns beside it say something else than it does")
+    return Damage(row.number, None, "contradiction", "its columns contradict its text")
 
 
 def length_fault(length: Any, newest: Any) -> Damage | None:
@@ -206,13 +213,13 @@ def length_fault(length: Any, newest: Any) -> Damage | None:
         return Damage(0, None, "number", f"the session says that it has {str(length)[:20]!r} records")
     if not isinstance(newest, int | None):
         return _misnumbered(length, newest)
-    there = 0 if newest is None else newest + 1
-    if there == length:
+    present = 0 if newest is None else newest + 1
+    if present == length:
         return None
-    if there < length:
-        gone = f"record {there:,} is" if there == length - 1 else f"records {there:,} to {length - 1:,} are"
-        return Damage(there, None, "missing", f"{gone} missing at the end")
-    return Damage(length, None, "number", f"it is there, and the session says that it has {length:,} records")
+    if present < length:
+        gone = f"record {present:,} is" if present == length - 1 else f"records {present:,} to {length - 1:,} are"
+        return Damage(present, None, "missing", f"{gone} missing at the end")
+    return Damage(length, None, "number", f"it exists, but the session says that it has {length:,} records")
 
 
 def _misnumbered(line: int, number: Any) -> Damage:
@@ -233,9 +240,10 @@ class SqlArchive:
         self.put_all((data,))
         return key_of(data)
 
-    def put_all(self, several: Iterable[bytes], /) -> None:
+    def put_all(self, objects: Iterable[bytes], /) -> None:
         """Store all in one transaction, or none. Otherwise as `put`."""
-        rows = [{"session": self.log.session, "sha256": key_of(data), "data": data} for data in several]
+        # ON CONFLICT DO NOTHING: the key is the hash of the content, so what is stored already is the same.
+        rows = [{"session": self.log.session, "sha256": key_of(data), "data": data} for data in objects]
         if not rows:
             return
         database = self.log.database
@@ -243,10 +251,11 @@ class SqlArchive:
             with database.writing() as connection:
                 connection.execute(database.insert(originals).on_conflict_do_nothing(), rows)
         except IntegrityError:
-            raise InvalidInput("there is no such session any more", place=self.log.place) from None
+            raise InvalidInput("the session no longer exists", place=self.log.place) from None
 
     def get(self, key: str, /) -> bytes:
         """The bytes under a key, verified against it; O(size). Raises KeyError, and InvalidInput for damaged ones."""
+        # PostgreSQL refuses NUL in a text, and no driver encodes a lone surrogate: such a key is unknown, not an error.
         if not isinstance(key, str) or not key.isascii() or "\0" in key:
             raise KeyError(key)
         with self.log.database.reading() as connection:
@@ -269,9 +278,9 @@ class SqlArchive:
 
     def keys(self) -> list[str]:
         """The keys of all objects, sorted. O(those)."""
-        asked = select(originals.c.sha256).where(originals.c.session == self.log.session)
+        query = select(originals.c.sha256).where(originals.c.session == self.log.session)
         with self.log.database.reading() as connection:
-            return sorted(map(str, connection.scalars(asked)))
+            return sorted(map(str, connection.scalars(query)))
 
     def _one(self, key: str) -> tuple[ColumnElement[bool], ...]:
         return originals.c.session == self.log.session, originals.c.sha256 == key

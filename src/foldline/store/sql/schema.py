@@ -106,6 +106,8 @@ migrations = Table(
 )
 
 
+# A function, not a list of statements: a later step may have to convert rows. Changing a released one would leave two
+# forms of tables under one number.
 @dataclass(frozen=True, slots=True)
 class Migration:
     """One step from a version of the tables to the next. Never changed after its release."""
@@ -121,6 +123,10 @@ _TYPES: Final = {
 }
 
 
+# Foreign keys with ON DELETE CASCADE do the deleting: one DELETE of a session's row takes its records, originals, keys
+# and the sessions of its sub-agents along, in one transaction, with no list in Python that could lack a table. Row 0 is
+# its own scope, so the reference holds for it as well. The index of messages is partial: usage, folds and turns need no
+# entry.
 _FIRST: Final = (
     """CREATE TABLE foldline_sessions (
         number {SERIAL},
@@ -185,6 +191,7 @@ def migrate(database: Database, steps: Sequence[Migration] = MIGRATIONS) -> None
     Missing steps run in one transaction, for which other processes wait. Raises InvalidInput for tables of a newer
     version, and OSError.
     """
+    # Looked up without a lock: nearly every start finds the tables in order, and needs no right to create any.
     newest = steps[-1].number
     with database.reading() as connection:
         found = _newest(connection) if inspect(connection).has_table(migrations.name) else 0
@@ -199,6 +206,7 @@ def migrate(database: Database, steps: Sequence[Migration] = MIGRATIONS) -> None
                     migration.apply(connection)
                     at = datetime.now(UTC).isoformat(timespec="seconds")
                     connection.execute(insert(migrations).values(number=migration.number, at=at))
+    # Refused, even for reading: a newer version may have moved what an older one would take for lost.
     if found > newest:
         why = f"its tables were written by a newer Foldline (form {found:,}, this one knows {newest:,})"
         raise InvalidInput(why, place=database.place)

@@ -42,10 +42,10 @@ def snapshot_text(snapshot: Snapshot) -> str:
 def parse_snapshot(text: str | None) -> Snapshot | None:
     """The snapshot in a text; None when there is none, or `snapshot_text` did not write it."""
     try:
-        given = json.loads(text or "null")
+        values = json.loads(text or "null")
     except (ValueError, RecursionError):
         return None
-    return snapshot_from(given) if isinstance(given, dict) else None
+    return snapshot_from(values) if isinstance(values, dict) else None
 
 
 class SqlSession(SessionWriter):
@@ -70,7 +70,7 @@ class SqlSession(SessionWriter):
         self._leases = leases
         self._lease = lease
         self._archive = SqlArchive(log)
-        self._unsure = False
+        self._commit_unknown = False
         self._closed = False
         self._length = 1
         self._checks = Verifier()  # seals the next record
@@ -100,6 +100,8 @@ class SqlSession(SessionWriter):
     def put_original(self, data: bytes) -> str:
         """Archive an original that is nowhere else. Returns its key. Raises SessionLost, OSError."""
         self._check_held()
+        # In one transaction with the check of the lease. `SqlArchive.put` has none: the originals of folded messages
+        # are content under their hash, so a stale writer can only store what is true anyway.
         key = key_of(data)
         database = self._log.database
         row = database.insert(originals).values(session=self._log.session, sha256=key, data=data)
@@ -111,16 +113,16 @@ class SqlSession(SessionWriter):
     def save(self, context: Context) -> None:
         """Write the snapshot. O(1). Raises SessionLost, OSError; nothing depends on the snapshot."""
         self._check_held()
-        made = snapshot_of(self._header, self._tally, context, self._length)
+        snapshot = snapshot_of(self._header, self._tally, context, self._length)
         with self._log.database.writing() as connection:
-            self._leases.update_row(connection, self._lease, snapshot=snapshot_text(made))
+            self._leases.update_row(connection, self._lease, snapshot=snapshot_text(snapshot))
 
     def release(self) -> None:
         """Let other writers acquire the session, until `acquire`. Idempotent."""
         self._counted = None  # a session that waits for a person keeps no history in memory
-        if self._unsure:
+        if self._commit_unknown:
             with suppress(OSError, SessionLost):  # the next writer reads what is there
-                self._undo_unsure_append()
+                self._undo_unknown_commit()
         self._leases.release([self._lease])
 
     def acquire(self) -> bool:
@@ -132,12 +134,13 @@ class SqlSession(SessionWriter):
             return True
         if self._closed:
             raise ValueError("this session is closed")
+        # Records are only ever appended: an equal number means that nobody has written.
         length = self._leases.acquire(self._lease)
         if length == self._length:
-            self._unsure = False
+            self._commit_unknown = False
             return True
         self._length = length
-        self._unsure = False
+        self._commit_unknown = False
         try:
             self._recount()
         except BaseException:
@@ -148,6 +151,7 @@ class SqlSession(SessionWriter):
     def discard(self) -> None:
         """Delete it with all that belongs to it, and close it. Raises SessionLost, OSError."""
         self._check_held()
+        # One statement: it checks the lease and deletes, and the foreign keys delete the rest.
         with self._log.database.writing() as connection:
             if not connection.execute(delete(sessions).where(self._lease.ours())).rowcount:
                 self._lease.held = False
@@ -166,11 +170,14 @@ class SqlSession(SessionWriter):
         if not self._lease.held:
             raise SessionLost(self.id)
 
-    def _extend(self, given: Sequence[Record]) -> None:
+    def _extend(self, new: Sequence[Record]) -> None:
+        # Sealed before the transaction, which holds the lock of the row. On a copy: a failed append leaves no trace.
         checks = replace(self._checks)
-        rows = list(as_rows(self._log.session, checks, given))
-        if self._unsure:
-            self._undo_unsure_append()
+        rows = list(as_rows(self._log.session, checks, new))
+        if self._commit_unknown:
+            self._undo_unknown_commit()
+        # The condition on the number of records is a second fence: should this writer be wrong about the end of the
+        # log, it finds no row, instead of writing a number twice.
         length = self._length + len(rows)
         try:
             with self._log.database.writing() as connection:
@@ -179,13 +186,13 @@ class SqlSession(SessionWriter):
         except OSError:
             # The connection may have broken between the commit and its answer. The caller concludes from this error
             # that nothing was written, and will write again: so a commit must be undone first.
-            self._unsure = True
+            self._commit_unknown = True
             with suppress(OSError):
-                self._undo_unsure_append()
+                self._undo_unknown_commit()
             raise
         self._length, self._checks = length, checks
 
-    def _undo_unsure_append(self) -> None:
+    def _undo_unknown_commit(self) -> None:
         """Delete records of an append that failed after its commit, as a log file is truncated.
 
         Raises SessionLost, OSError.
@@ -195,7 +202,7 @@ class SqlSession(SessionWriter):
             connection.execute(
                 delete(records).where(records.c.session == self._log.session, records.c.number >= self._length)
             )
-        self._unsure = False
+        self._commit_unknown = False
 
     def _read(self) -> Iterator[tuple[Header, Record, Event | None]]:
         return self._log.decoded(self._length)
@@ -213,6 +220,7 @@ def repair_rows(log: SessionRecords, leases: Leases) -> RepairReport | None:
     first record. Raises SessionTaken while it is being written, InvalidInput when nothing identifies it, and OSError;
     then nothing has changed.
     """
+    # Under a lease, like any writer. Not through `SqlSession`, which refuses a damaged log.
     lease = Lease(log.session, log.id, leases.owner())
     length = leases.acquire(lease)
     try:
@@ -220,36 +228,36 @@ def repair_rows(log: SessionRecords, leases: Leases) -> RepairReport | None:
         lines = [
             RawRecord(row.number if isinstance(row.number, int) else at, None, row.data) for at, row in enumerate(rows)
         ]
-        more = []
+        other_damage = []
         if (fault := length_fault(length, rows[-1].number if rows else None)) is not None:
-            more.append(fault)
+            other_damage.append(fault)
         for row in rows:
             record = parse_object(without_frame(row.data))
             if not isinstance(record, str) and (fault := columns_fault(row, record, log.id)) is not None:
-                more.append(fault)
-        kept = _snapshot(log)
-        made = rebuild_log(
+                other_damage.append(fault)
+        snapshot = _snapshot(log)
+        rebuilt = rebuild_log(
             lines,
-            header=None if kept is None else header_of_snapshot(kept),
+            header=None if snapshot is None else header_of_snapshot(snapshot),
             name=log.id,
             place=log.where(0),
-            more=more,
-            known_messages=0 if kept is None else kept.messages,
+            other_damage=other_damage,
+            known_messages=0 if snapshot is None else snapshot.messages,
         )
-        if made is None:
+        if rebuilt is None:
             return None
-        name = str(made.records[0]["id"])
+        name = str(rebuilt.records[0]["id"])
         archive = SqlArchive(replace(log, id=name))
         key = archive.put(b"\n".join(line.data for line in lines))
-        new = list(as_rows(log.session, Verifier(), made.records))
+        new = list(as_rows(log.session, Verifier(), rebuilt.records))
         try:
             with log.database.writing() as connection:
                 leases.update_row(connection, lease, id=name, records=len(new), snapshot=None)
                 connection.execute(delete(records).where(records.c.session == log.session))
                 connection.execute(insert(records), new)
         except IntegrityError:
-            raise InvalidInput(f"there is another session of the id that it had, {name}", place=log.place) from None
-        return RepairReport(made.damage, archive.where(key), made.lost_messages, made.left_out)
+            raise InvalidInput(f"another session already has its first id, {name}", place=log.place) from None
+        return RepairReport(rebuilt.damage, archive.where(key), rebuilt.lost_messages, rebuilt.left_out)
     finally:
         leases.release([lease])
 

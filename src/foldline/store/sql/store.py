@@ -64,6 +64,7 @@ class SqlStore:
         `?lease_seconds=` in the address sets how long a session stays with a process that died. Raises InvalidInput (no
         address, tables of a newer version), MissingExtra, and OSError (unreachable, access denied).
         """
+        # The address wins over the argument: it is what an operator sets without changing a program.
         address, named_seconds = lease_of(address)
         database = Database(address)
         try:
@@ -92,8 +93,10 @@ class SqlStore:
         parent: str | None = None,
     ) -> SqlSession:
         """Create a session and open it for writing. Raises OSError, and InvalidInput without the outer session."""
+        # The row is inserted with its lease: between an insert and an acquisition another writer could take the
+        # session.
         lease = Lease(ROOT, "", self._leases.owner(), fence=1)
-        held: dict[str, Any] = {"fence": 1, "owner": lease.owner, "lease_until": self._leases.until()}
+        lease_columns: dict[str, Any] = {"fence": 1, "owner": lease.owner, "lease_until": self._leases.until()}
         number: int | None = None
         while number is None:  # 32 bits of chance: the id may exist
             header = first_header(
@@ -102,7 +105,7 @@ class SqlStore:
             first = first_record(header)
             tally = Tally()
             tally.count(first)
-            number = self._insert(header.id, [first], (), snapshot_of(header, tally, None, 1), **held)
+            number = self._insert(header.id, [first], (), snapshot_of(header, tally, None, 1), **lease_columns)
         lease.session, lease.id = number, header.id
         return self._session(self._log(number, header.id), lease, header)
 
@@ -111,15 +114,15 @@ class SqlStore:
 
         Raises SessionTaken while another writer has it, InvalidInput when there is none or its log is damaged, OSError.
         """
-        log = self._found(name)
+        log = self._records_of(name)
         return self._session(log, Lease(log.session, log.id, self._leases.owner()))
 
     def find(self, name: str) -> str:
         """The id for a name: an id, an unambiguous prefix, or "latest". Raises InvalidInput, OSError."""
         if name == LATEST:
-            return latest_of(self.sessions(keep=False))
+            return latest_of(self.sessions(save=False))
         try:
-            return resolve_id(name, self._beginning)
+            return resolve_id(name, self._ids_with_prefix)
         except InvalidInput:
             if name in self.names():  # a damaged id is listed under this name, and can be repaired
                 return name
@@ -130,17 +133,21 @@ class SqlStore:
         with self._database.reading(quick=True) as connection:
             return sorted(map(str, connection.scalars(select(sessions.c.id).where(*self._within()))))
 
-    def sessions(self, *, keep: bool = True, stale: bool = False, at_work: Collection[str] = ()) -> list[ListedSession]:
+    def sessions(
+        self, *, save: bool = True, allow_stale: bool = False, running: Collection[str] = ()
+    ) -> list[ListedSession]:
         """List every session, last written first; a damaged one with the reason. Raises OSError.
 
         One query, and O(log) for each whose snapshot is lost or stale: it is made again, and stored unless
-        `keep=False`.
+        `save=False`.
         """
+        # The newest record comes from the index of the primary key, so the list reads no log. It shows a log cut at its
+        # end.
         newest = select(func.max(records.c.number)).where(records.c.session == sessions.c.number).scalar_subquery()
         columns = (sessions.c.number, sessions.c.id, sessions.c.records, sessions.c.snapshot, newest.label("newest"))
         with self._database.reading() as connection:
             rows = connection.execute(select(*columns).where(*self._within())).all()
-        return newest_first(self._listed(row, keep, stale, row.id in at_work) for row in rows)
+        return newest_first(self._listed(row, save, allow_stale, row.id in running) for row in rows)
 
     def repair(self, name: str) -> RepairReport | None:
         """Repair a damaged log; None when it is intact. O(log).
@@ -148,31 +155,31 @@ class SqlStore:
         Intact records stay; the old rows become one object of the archive. Raises SessionTaken, InvalidInput (nothing
         identifies the session), OSError; then nothing has changed.
         """
-        log = self._found(name)
+        log = self._records_of(name)
         done = repair_rows(log, self._leases)
         if done is not None:
             with self._database.reading() as connection:
                 own = connection.scalar(select(sessions.c.id).where(sessions.c.number == log.session))
-            self._rebuilt(self._log(log.session, str(own)), keep=True)
+            self._rebuilt(self._log(log.session, str(own)), save=True)
         return done
 
     def read(self, name: str) -> Recording:
         """Read a session without acquiring it; `name` as in `find`. O(log). Raises InvalidInput, OSError."""
-        return _recording(self._found(name))
+        return _recording(self._records_of(name))
 
     # --- parts, and whole sessions -----------------------------------------------------------------------------------
 
     def records(self, name: str, *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """The records of a log by position, oldest first. O(those). Raises InvalidInput, OSError."""
-        return self._found(name).records(start, stop)
+        return self._records_of(name).records(start, stop)
 
     def messages(self, name: str, *, start: int, stop: int) -> list[Record]:
         """The records of the messages with start <= seq < stop. O(those). Raises InvalidInput, OSError."""
-        return self._found(name).messages(start, stop)
+        return self._records_of(name).messages(start, stop)
 
     def archive(self, name: str) -> SqlArchive:
         """The archive of a session."""
-        return SqlArchive(self._found(name))
+        return SqlArchive(self._records_of(name))
 
     def originals(self, name: str) -> Iterator[bytes]:
         """Each object of a session's archive. Raises InvalidInput for a damaged one, OSError."""
@@ -181,24 +188,25 @@ class SqlStore:
             try:
                 yield archive.get(key)
             except KeyError:
-                raise InvalidInput("an original has no key any more: it is damaged", place=archive.where(key)) from None
+                raise InvalidInput("an original has lost its key: it is damaged", place=archive.where(key)) from None
 
     def agents(self, name: str) -> SqlStore:
         """The sessions of the sub-agents of a session."""
-        return self._inner(self._found(name))
+        return self._inner(self._records_of(name))
 
     def import_session(
         self, records: Iterable[Record], originals: Iterable[bytes], *, snapshot: Snapshot | None = None
     ) -> str:
         """Store a session of another store in one transaction. Raises InvalidInput, OSError."""
-        name, given = split_id(records)
-        if self._insert(name, given, originals, snapshot, fence=0) is None:
+        name, log = split_id(records)
+        if self._insert(name, log, originals, snapshot, fence=0) is None:
             raise InvalidInput("there is a session with this id", place=name)
         return name
 
     def delete(self, name: str) -> None:
         """Delete a session with all that belongs to it. Raises SessionTaken, InvalidInput, OSError."""
-        log = self._found(name)
+        # The condition is in the statement: a writer that acquires the session in between makes it delete nothing.
+        log = self._records_of(name)
         row = sessions.c.number == log.session
         with self._database.writing() as connection:
             done = connection.execute(delete(sessions).where(row, self._leases.free())).rowcount
@@ -222,11 +230,11 @@ class SqlStore:
 
     def bind(self, key: str, name: str) -> None:
         """Bind a key to a session. Raises InvalidInput, OSError."""
-        self._keys.bind_all([key], self._found(name))
+        self._keys.bind_all([key], self._records_of(name))
 
     def bind_all(self, keys: Iterable[str], name: str) -> None:
         """Bind all these keys to a session, or none. Raises InvalidInput, OSError."""
-        self._keys.bind_all(keys, self._found(name))
+        self._keys.bind_all(keys, self._records_of(name))
 
     def bindings(self) -> dict[str, str]:
         """Every bound key and the id of its session. Raises OSError."""
@@ -234,29 +242,30 @@ class SqlStore:
 
     def claim(self, key: str) -> bool:
         """Whether this caller is the first to claim a key. Raises InvalidInput, OSError."""
+        # The primary key decides, for all servers: of any number of inserts one counts a row.
         row = self._database.insert(claims).values(scope=self._scope, key=encode_key(key), at=stamp(self._clock))
-        with self._outer_session_exists(), self._database.writing(quick=True) as connection:
+        with self._require_outer_session(), self._database.writing(quick=True) as connection:
             done = connection.execute(row.on_conflict_do_nothing(), execution_options={"preserve_rowcount": True})
             return done.rowcount == 1
 
-    def remembered(self, key: str) -> dict[str, Json]:
+    def load_state(self, key: str) -> dict[str, Json]:
         """The object stored under a key; {} when there is none. Raises InvalidInput, OSError."""
-        asked = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == encode_key(key))
+        query = select(remembered.c.value).where(remembered.c.scope == self._scope, remembered.c.key == encode_key(key))
         with self._database.reading(quick=True) as connection:
-            found = connection.scalar(asked)
+            found = connection.scalar(query)
         if found is None:
             return {}
         try:
             return dict(json.loads(found))
         except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"what was remembered is damaged ({error})", place=f"{self.place} {key[:80]}") from None
+            raise InvalidInput(f"the stored state is damaged ({error})", place=f"{self.place} {key[:80]}") from None
 
-    def remember(self, key: str, value: Mapping[str, Json]) -> None:
+    def save_state(self, key: str, value: Mapping[str, Json]) -> None:
         """Store an object under a key, replacing an earlier one. Raises InvalidInput, OSError."""
         text = as_text(dict(value))
         row = self._database.insert(remembered).values(scope=self._scope, key=encode_key(key), value=text)
         columns = [remembered.c.scope, remembered.c.key]
-        with self._outer_session_exists(), self._database.writing(quick=True) as connection:
+        with self._require_outer_session(), self._database.writing(quick=True) as connection:
             connection.execute(row.on_conflict_do_update(index_elements=columns, set_={"value": text}))
 
     def close(self) -> None:
@@ -274,22 +283,22 @@ class SqlStore:
         return sessions.c.scope == self._scope, sessions.c.number != ROOT
 
     def _gone(self) -> InvalidInput:
-        return InvalidInput("there is no such session any more, to hold others", place=self.place)
+        return InvalidInput("the outer session no longer exists", place=self.place)
 
     @contextmanager
-    def _outer_session_exists(self) -> Iterator[None]:
+    def _require_outer_session(self) -> Iterator[None]:
         try:
             yield
         except IntegrityError:  # the outer session was deleted
             raise self._gone() from None
 
-    def _beginning(self, text: str) -> list[str]:
+    def _ids_with_prefix(self, text: str) -> list[str]:
         """The ids that begin with a text of digits, letters and dashes, none of them special to LIKE."""
-        asked = select(sessions.c.id).where(*self._within(), sessions.c.id.like(f"{text}%"))
+        query = select(sessions.c.id).where(*self._within(), sessions.c.id.like(f"{text}%"))
         with self._database.reading(quick=True) as connection:
-            return list(connection.scalars(asked))
+            return list(connection.scalars(query))
 
-    def _found(self, name: str) -> SessionRecords:
+    def _records_of(self, name: str) -> SessionRecords:
         known = self.find(name)
         with self._database.reading(quick=True) as connection:
             number = connection.scalar(select(sessions.c.number).where(*self._within(), sessions.c.id == known))
@@ -318,42 +327,45 @@ class SqlStore:
                 new = insert(sessions).values(scope=self._scope, id=name, records=0, **row)
                 [number] = connection.execute(new).inserted_primary_key or [None]
                 rows, count = as_rows(int(number), Verifier(), log), 0
-                while some := list(islice(rows, _BATCH)):
-                    connection.execute(insert(records), some)
-                    count += len(some)
+                while batch := list(islice(rows, _BATCH)):
+                    connection.execute(insert(records), batch)
+                    count += len(batch)
                 text = None if snapshot is None else snapshot_text(replace(snapshot, log_bytes=count))
                 own = update(sessions).where(sessions.c.number == number)
                 connection.execute(own.values(records=count, snapshot=text))
-                rest = iter(data)
-                while batch := list(islice(rest, _BATCH)):
-                    kept = [{"session": number, "sha256": key_of(each), "data": each} for each in batch]
-                    connection.execute(self._database.insert(originals).on_conflict_do_nothing(), kept)
+                objects = ({"session": number, "sha256": key_of(each), "data": each} for each in data)
+                while batch := list(islice(objects, _BATCH)):
+                    connection.execute(self._database.insert(originals).on_conflict_do_nothing(), batch)
                 return int(number)
         except IntegrityError:
-            if name in self._beginning(name):
+            # Either the id exists, or the outer session does not. Databases name the constraint in different words, so
+            # the table is asked.
+            if name in self._ids_with_prefix(name):
                 return None
             raise self._gone() from None
 
-    def _listed(self, row: Any, keep: bool, stale: bool, at_work: bool) -> ListedSession:
+    def _listed(self, row: Any, save: bool, allow_stale: bool, running: bool) -> ListedSession:
         log, kept = self._log(row.number, str(row.id)), parse_snapshot(row.snapshot)
         whole = length_fault(row.records, row.newest) is None
         if whole and kept is not None and kept.id == log.id:
-            will_do = at_work or (stale and kept.messages > 0)
-            if will_do or kept.log_bytes == row.records:
+            acceptable = running or (allow_stale and kept.messages > 0)
+            if acceptable or kept.log_bytes == row.records:
                 return ListedSession(log.id, kept)
         try:
-            return ListedSession(log.id, self._rebuilt(log, keep))
+            return ListedSession(log.id, self._rebuilt(log, save))
         except FoldlineError as error:
             return ListedSession(log.id, None, str(error))
 
-    def _rebuilt(self, log: SessionRecords, keep: bool) -> Snapshot:
+    def _rebuilt(self, log: SessionRecords, save: bool) -> Snapshot:
+        # Stored only if nobody has written since: it would be the snapshot of a shorter log. Without a lease, for a
+        # list must not take a session from its writer.
         recording = _recording(log)
-        made = snapshot_of(recording.header, recording.tally, recording.replay(), recording.log_bytes)
-        if keep:
-            row = (sessions.c.number == log.session, sessions.c.records == made.log_bytes)
+        snapshot = snapshot_of(recording.header, recording.tally, recording.replay(), recording.log_bytes)
+        if save:
+            row = (sessions.c.number == log.session, sessions.c.records == snapshot.log_bytes)
             with suppress(OSError), self._database.writing() as connection:  # must not prevent the list
-                connection.execute(update(sessions).where(*row).values(snapshot=snapshot_text(made)))
-        return made
+                connection.execute(update(sessions).where(*row).values(snapshot=snapshot_text(snapshot)))
+        return snapshot
 
 
 def _recording(log: SessionRecords) -> Recording:
