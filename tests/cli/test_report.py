@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 from tests.hosting.keeping import SECRET, delegate, store_in, talk
-from tests.report.keeping import EXAMPLES, Clock, example, keep
+from tests.report.stored_sessions import EXAMPLES, Clock, example, store_session
 
 from foldline.cli.main import cli
 from foldline.engine.context import Context
@@ -61,7 +61,7 @@ def test_the_page_is_for_its_owner_only_and_whole_or_not_there(place: Path) -> N
 def test_all_kept_sessions_are_told_the_newest_first(place: Path) -> None:
     clock = Clock()
     store = FileStore(sessions_path({"FOLDLINE_HOME": str(place)}), clock=clock, fsync=False)
-    names = [keep(store, example("tau"), clock) for _ in range(2)]
+    names = [store_session(store, example("tau"), clock) for _ in range(2)]
     page = page_of(run(home=place))
     assert page.index(f'<h2 id="s0"><bdi>{names[1]}') < page.index(f'<h2 id="s1"><bdi>{names[0]}')
     assert f"--home {place}" in page
@@ -70,9 +70,9 @@ def test_all_kept_sessions_are_told_the_newest_first(place: Path) -> None:
 def test_only_what_was_written_since_a_day_is_told(place: Path) -> None:
     clock = Clock()
     store = FileStore(sessions_path({"FOLDLINE_HOME": str(place)}), clock=clock, fsync=False)
-    old = keep(store, example("tau"), clock)
+    old = store_session(store, example("tau"), clock)
     clock.after(86_400 * 3)
-    new = keep(store, example("tau"), clock)
+    new = store_session(store, example("tau"), clock)
     page = page_of(run("--since", "2026-11-29", home=place))
     assert new in page
     assert old not in page
@@ -99,7 +99,7 @@ def test_secrets_and_controls_of_a_session_are_not_on_the_page(place: Path) -> N
     page = page_of(run(home=place))
     assert SECRET not in page
     assert "\x1b" not in page
-    assert "Still there to be read" in page
+    assert "Still readable" in page
 
 
 def test_a_session_of_which_no_usage_is_known_is_replayed(place: Path) -> None:
@@ -233,7 +233,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     clock = Clock()
     store = FileStore(sessions_path({"FOLDLINE_HOME": str(home)}), clock=clock, fsync=False)
-    keep(store, example("devai"), clock)
+    store_session(store, example("devai"), clock)
     bad = "<img src=x onerror=document.title='taken'><script>document.title='taken'</script>\u202e" + "w" * 400
     recorded = session(30, result=f"{bad}\n" * 20, task=bad)
     name = store.create(dialect="openai-chat", model=bad, window=4_000, title=bad)

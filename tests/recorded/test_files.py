@@ -129,7 +129,7 @@ def test_a_given_dialect_wins_over_the_shapes() -> None:
 
 
 def claude(kind: str, content: Any, *, uuid: str, reply: str | None = None, **extra: Any) -> dict[str, Any]:
-    """One record as Claude Code 1.0 and 2.0 write it, with the fields that do not concern us left away."""
+    """A record as Claude Code 1.0 and 2.0 write it, reduced to the fields that matter here."""
     message: dict[str, Any] = {"role": kind, "content": content}
     if reply:
         message |= {"id": reply, "type": "message", "model": "claude-sonnet-4-5", "stop_reason": None, "usage": {}}
@@ -338,7 +338,7 @@ VALUES = st.recursive(
 
 
 def read_or_refuse(data: bytes) -> None:
-    """Reads it, or refuses it with InvalidInput; nothing else may come out."""
+    """Read it or raise InvalidInput; nothing else is allowed."""
     try:
         session = parse_session(data, place="x.json")
     except InvalidInput as error:

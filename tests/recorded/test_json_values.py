@@ -1,4 +1,4 @@
-"""Of a damaged file of another program what is whole is read, and the rest is named."""
+"""Damaged files of other programs: intact parts are read, and the others reported."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ HARMS: dict[str, Callable[[list[bytes]], bytes]] = {
 }
 
 KEPT = {"a torn end", "a torn line in the middle", "two lines in one", "a torn archive"}
-"""Harms that take a message away; the others leave all of them."""
+"""Damages that lose a message; the others lose none."""
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -186,7 +186,7 @@ def test_any_damage_leaves_a_session_or_is_refused_by_name(seed: int, form: str,
 
 
 def test_the_work_grows_as_a_damaged_list_does() -> None:
-    """Each place costs a look at all that follows: without a bound this test would not end."""
+    """Each damage costs a search through all that follows: without a bound this test would not end."""
     text = '[{"role": x' + ', {"role": x' * 100_000
     with pytest.raises(InvalidInput):
         values_in(text, "s.json", FileReading(lenient=True))

@@ -39,7 +39,7 @@ FILLER = "The build went on without a word about it. " * 40
 
 
 def chat(rounds: int, *, size: int = 1) -> Session:
-    """A tool loop: system, task, then calls with one result each, of about 400 tokens by size."""
+    """A tool loop: system text, a task, then calls with one result each of about 400 tokens by size."""
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": "You are a coding agent."},
         {"role": "user", "content": "Mend src/app.py."},
@@ -180,7 +180,7 @@ def test_plain_talk_replays_in_every_dialect(dialect: str) -> None:
 
 
 class Words:
-    """Counts words."""
+    """A counter of words."""
 
     name = "words"
 
@@ -238,7 +238,7 @@ def test_the_examples_replay_without_a_fault(path: Path) -> None:
 
 
 class Newest:
-    """A system of other people: the task and the last two messages; every second request it asks a model first."""
+    """Another system: it sends the task and the last two messages, and calls a model before every second request."""
 
     def __init__(self) -> None:
         self.messages: list[Wire] = []
@@ -278,7 +278,7 @@ def replace_all(done: Replay, **changes: Any) -> list[Turn]:
 
 
 class Silent:
-    """Sends nothing in its second request."""
+    """A sender whose second request is empty."""
 
     def __init__(self) -> None:
         self.messages: list[Wire] = []

@@ -1,4 +1,4 @@
-"""Results of a bench for tests of its page, made by the bench's own arithmetic from a few invented sessions."""
+"""Results of a bench for tests of its page, computed by the bench from a few invented sessions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import cache
 from foldline_bench.measure.comparison import figures_over, mark_front
 from foldline_bench.values import RULES, BenchResult, BudgetResult, Price, SessionFigures, Stress, SystemRun
 
-__all__ = ["budget", "ran", "result"]
+__all__ = ["budget", "result", "system_run"]
 
 DISTANCES = [2_000, 8_000, 32_000]
 
 
 def session(cost: float, kept: int, *, over: int = 0, hard: int = 0, error: str | None = None) -> SessionFigures:
-    """Twenty requests that cost so much, and of whose twenty far references so many were kept."""
+    """Twenty requests with this cost, and this many of their twenty far references shown."""
     price: Price = {"warm": cost, "cold": cost * 1.3}
     pair = [kept, 20]
     return {
@@ -63,7 +63,7 @@ def stress(seconds: float) -> Stress:
     }
 
 
-def ran(system: str, sessions: Mapping[str, SessionFigures], base: Mapping[str, SessionFigures]) -> SystemRun:
+def system_run(system: str, sessions: Mapping[str, SessionFigures], base: Mapping[str, SessionFigures]) -> SystemRun:
     figures = figures_over(list(sessions.values()), list(base.values()))
     return {
         "system": system,
@@ -95,7 +95,7 @@ def _runs(names: tuple[str, ...], others: int) -> list[SystemRun]:
         **{f"peer {number}": [session(90 + number, 5) for _ in names] for number in range(others)},
     }
     base = dict(zip(names, made["none"], strict=True))
-    runs = [ran(system, dict(zip(names, sessions, strict=True)), base) for system, sessions in made.items()]
+    runs = [system_run(system, dict(zip(names, sessions, strict=True)), base) for system, sessions in made.items()]
     mark_front([run["figures"] for run in runs if run["figures"] is not None])
     return runs
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.report.keeping import example
+from tests.report.stored_sessions import example
 
 from foldline.catalog.models import lookup, models
 from foldline.replay import NONE, MeasuredSession, bill_tokens, replay

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.report.keeping import Clock, Reports, example, keep
+from tests.report.stored_sessions import Clock, Reports, example, store_session
 
 from foldline.catalog.models import lookup
 from foldline.cli.main import cli
@@ -52,7 +52,7 @@ def usages(store: FileStore, name: str) -> list[Usage]:
 
 
 def test_what_was_sent_is_what_was_reported(store: FileStore, clock: Clock) -> None:
-    name = keep(store, example("devai"), clock)
+    name = store_session(store, example("devai"), clock)
     account, reported = told(store, name), usages(store, name)
     assert account.origin == "reported"
     assert [turn.tokens for turn in account.sent.turns] == [usage.input_tokens for usage in reported]
@@ -67,7 +67,7 @@ def test_what_was_sent_is_what_was_reported(store: FileStore, clock: Clock) -> N
 
 def test_no_management_is_the_replay_of_it_as_the_provider_counts(store: FileStore, clock: Clock) -> None:
     recorded = example("devai")
-    name = keep(store, recorded, clock, reports=Reports(ratio=1.25), system="")
+    name = store_session(store, recorded, clock, reports=Reports(ratio=1.25), system="")
     unmanaged = replay(MeasuredSession(recorded), NONE, window=16_000, rule=lookup(SONNET).cache)
     account = told(store, name)
     sizes = [turn.recorded_tokens for turn in account.sent.turns]
@@ -78,13 +78,15 @@ def test_no_management_is_the_replay_of_it_as_the_provider_counts(store: FileSto
 
 def test_system_text_and_tools_are_in_what_no_management_sends(store: FileStore, clock: Clock) -> None:
     long = "You are terse. " * 400
-    names = [keep(store, example("tau"), clock, system=system, reports=Reports(ratio=1)) for system in ("", long)]
+    names = [
+        store_session(store, example("tau"), clock, system=system, reports=Reports(ratio=1)) for system in ("", long)
+    ]
     short, with_text = (told(store, name).sent.turns[-1].recorded_tokens for name in names)
     assert with_text - short == pytest.approx(Context(system=long, window=8_000).view.base_tokens, abs=10)
 
 
 def test_folds_come_before_the_request_that_they_were_made_for(store: FileStore, clock: Clock) -> None:
-    name = keep(store, example("devai"), clock)
+    name = store_session(store, example("devai"), clock)
     account = told(store, name)
     kept = [event for event in store.read(name).events if isinstance(event, Fold)]
     assert [(made.mark.start, made.mark.reason) for made in account.folds] == [(f.start, f.reason) for f in kept]
@@ -94,7 +96,7 @@ def test_folds_come_before_the_request_that_they_were_made_for(store: FileStore,
 
 
 def test_what_is_hidden_is_what_the_context_explains(store: FileStore, clock: Clock) -> None:
-    name = keep(store, example("devai"), clock, window=8_000)
+    name = store_session(store, example("devai"), clock, window=8_000)
     account, recording = told(store, name), store.read(name)
     context = recording.replay()
     seqs = range(recording.tally.messages)
@@ -109,7 +111,7 @@ def test_what_is_hidden_is_what_the_context_explains(store: FileStore, clock: Cl
 def test_the_command_that_is_named_shows_what_is_hidden(tmp_path: Path, clock: Clock) -> None:
     root = tmp_path / "with blank"
     store = FileStore(root, clock=clock, fsync=False)
-    name = keep(store, example("devai"), clock)
+    name = store_session(store, example("devai"), clock)
     account = told(store, name, options=f" --store {shlex.quote(str(root))}")
     for command in (account.hidden[0].read, account.read_one.replace(" N ", f" {account.hidden[0].mark.start} ")):
         program, *arguments = shlex.split(command)
@@ -124,7 +126,7 @@ def test_the_record_of_calls_is_the_bill_with_summaries_and_without_failures(
 ) -> None:
     path = tmp_path / "calls.sqlite"
     with CallLog(path, clock=clock) as log:
-        name = keep(store, example("tau"), clock, calls=log)
+        name = store_session(store, example("tau"), clock, calls=log)
         body: dict[str, Json] = {"model": SONNET, "messages": []}
         log.record(name, body, Usage(input_tokens=1_000_000), seconds=1, purpose="summary")
         log.record(name, body, Usage(input_tokens=5_000_000, reported=False), seconds=1, error="529: overloaded")
@@ -141,7 +143,7 @@ def test_a_record_of_calls_that_was_pruned_makes_no_cheaper_bill(
 ) -> None:
     path = tmp_path / "calls.sqlite"
     with CallLog(path, clock=clock) as log:
-        name = keep(store, example("tau"), clock, calls=log)
+        name = store_session(store, example("tau"), clock, calls=log)
         log.prune(keep_calls=3)
     assert len(read_calls(path)) == 3
     assert told(store, name, read_calls(path)).managed == told(store, name).managed
@@ -150,7 +152,7 @@ def test_a_record_of_calls_that_was_pruned_makes_no_cheaper_bill(
 def test_replies_that_only_the_record_of_calls_has_are_billed(tmp_path: Path, store: FileStore, clock: Clock) -> None:
     path = tmp_path / "calls.sqlite"
     with CallLog(path, clock=clock) as log:
-        name = keep(store, example("tau"), clock, calls=log)
+        name = store_session(store, example("tau"), clock, calls=log)
         log.record(name, {"model": SONNET, "messages": []}, Usage(input_tokens=2_000_000), seconds=1)
     alone, with_calls = told(store, name).managed, told(store, name, read_calls(path)).managed
     assert with_calls.calls == alone.calls + 1
@@ -158,13 +160,13 @@ def test_replies_that_only_the_record_of_calls_has_are_billed(tmp_path: Path, st
 
 
 def test_counts_of_our_own_say_so(store: FileStore, clock: Clock) -> None:
-    account = told(store, keep(store, example("tau"), clock, reports=Reports(silent=True)))
+    account = told(store, store_session(store, example("tau"), clock, reports=Reports(silent=True)))
     assert account.origin == "counted"
     assert account.managed.estimated
 
 
 def test_where_nothing_was_cached_no_cache_is_assumed(store: FileStore, clock: Clock) -> None:
-    account = told(store, keep(store, example("tau"), clock, reports=Reports(caching=False)))
+    account = told(store, store_session(store, example("tau"), clock, reports=Reports(caching=False)))
     assert account.unmanaged.paid_tokens == account.unmanaged.input_tokens
     assert any("none is assumed" in words for words in account.more)
 
@@ -176,7 +178,8 @@ def test_a_request_after_the_cache_has_died_is_read_in_full(store: FileStore, cl
             return found if tokens < 3_000 else Usage(input_tokens=found.input_tokens, output_tokens=answer_tokens)
 
     quick, slow = (
-        told(store, keep(store, example("tau"), clock, seconds=seconds, reports=Forgetting())) for seconds in (1, 4_000)
+        told(store, store_session(store, example("tau"), clock, seconds=seconds, reports=Forgetting()))
+        for seconds in (1, 4_000)
     )
     late = [due.cached_tokens for due in slow.sent.turns if due.cached_tokens == 0]
     assert 1 < len(late) < slow.sent.requests
@@ -196,7 +199,7 @@ def test_a_cache_that_was_asked_for_an_hour_is_taken_to_live_so_long_at_its_pric
             return replace(super().of(tokens, body, answer_tokens), cached_tokens=0)
 
     def unmanaged(reports: Reports, seconds: float) -> Spend:
-        return told(store, keep(store, example("tau"), clock, seconds=seconds, reports=reports)).unmanaged
+        return told(store, store_session(store, example("tau"), clock, seconds=seconds, reports=reports)).unmanaged
 
     hour, short = unmanaged(ForAnHour(), 1), unmanaged(Plain(), 1)
     assert unmanaged(ForAnHour(), 1_000).cached_tokens == hour.cached_tokens == short.cached_tokens > 0
@@ -205,7 +208,7 @@ def test_a_cache_that_was_asked_for_an_hour_is_taken_to_live_so_long_at_its_pric
 
 
 def test_another_model_prices_all_of_it(store: FileStore, clock: Clock) -> None:
-    name = keep(store, example("tau"), clock, model="my-own-7b")
+    name = store_session(store, example("tau"), clock, model="my-own-7b")
     assert told(store, name).managed.usd is None
     priced = told(store, name, model=SONNET)
     assert priced.model == SONNET
@@ -214,7 +217,7 @@ def test_another_model_prices_all_of_it(store: FileStore, clock: Clock) -> None:
 
 
 def test_a_fold_that_was_taken_back_says_so(store: FileStore, clock: Clock) -> None:
-    name = keep(store, example("devai"), clock)
+    name = store_session(store, example("devai"), clock)
     before = told(store, name)
     with store.open(name) as stored:
         context = store.read(name).replay(archive=stored.archive)
@@ -246,7 +249,7 @@ def test_messages_of_a_branch_that_was_left_are_sent_no_longer(store: FileStore,
 
 
 def test_a_conversation_of_the_proxy_has_its_replies_with_the_next_request(store: FileStore, clock: Clock) -> None:
-    """There usage comes before the reply, which the client sends back with its next request."""
+    """There usage precedes the reply, which the client sends back with its next request."""
     recorded = example("tau")
     recording = MeasuredSession(recorded)
     with store.create(dialect=recorded.dialect, model=SONNET, window=16_000) as stored:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from tests.report.keeping import example
+from tests.report.stored_sessions import example
 
 from foldline.errors import InvalidInput
 from foldline.recorded.sessions import Session

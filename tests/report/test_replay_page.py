@@ -43,7 +43,7 @@ OTHER = (replayed("t", NONE, *WHOLE), replayed("t", "balanced", *GROWING))
 
 
 class Outline(HTMLParser):
-    """Checks that elements nest, and keeps what is needed to look at the page."""
+    """Checks that elements nest, and collects what tests inspect."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

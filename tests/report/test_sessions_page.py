@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from tests.report.keeping import example
+from tests.report.stored_sessions import example
 from tests.report.test_replay_page import HOSTILE, Outline
 
 from foldline.replay import Mark, MeasuredSession
@@ -142,7 +142,7 @@ def test_a_session_that_cannot_be_read_is_named_with_the_reason() -> None:
 def test_sessions_without_a_price_are_not_in_the_sum_of_money() -> None:
     unpriced = account_of_replay(MeasuredSession(example("tau")), file="f", policy="balanced", window=16_000)
     assert unpriced.managed.usd is None
-    assert "Not in these sums, since the catalogue has no price: 1 session." in sessions_page([account(), unpriced])
+    assert "Not in these sums, because the catalogue has no price: 1 session." in sessions_page([account(), unpriced])
     assert "tokens at its full price" in sessions_page([unpriced])
 
 

@@ -1,7 +1,6 @@
-"""Processes of their own for the tests of stores, to write at the same time and to be killed.
+"""Child processes for the tests of stores, to write concurrently and to be killed.
 
-They are forked from one process that has loaded what they need: to start Python and SQLAlchemy anew for each of them
-would take a second.
+They are forked from one process that has loaded their modules: starting Python and SQLAlchemy for each takes a second.
 """
 
 from __future__ import annotations
@@ -25,34 +24,34 @@ LOADED = [
 
 
 class Child(NamedTuple):
-    """A process, and what it and the test say to each other."""
+    """A child process and the pipe between it and the test."""
 
     pid: int
     pipe: Connection
     kill: Callable[[], None]
 
-    def hear(self, seconds: float = 60.0) -> Any:
-        """What it says next. Raises EOFError once it is dead and all that it had said was heard."""
-        assert self.pipe.poll(seconds), "it says nothing"
+    def receive(self, seconds: float = 60.0) -> Any:
+        """Its next message. Raises EOFError once it is dead and all its messages were received."""
+        assert self.pipe.poll(seconds), "it sends nothing"
         return self.pipe.recv()
 
-    def ask(self, what: object) -> Any:
-        """Its answer."""
+    def exchange(self, what: object) -> Any:
+        """Send it an object and return its answer."""
         self.pipe.send(what)
-        return self.hear()
+        return self.receive()
 
-    def rest(self) -> list[Any]:
-        """All that it had said before it was killed."""
-        heard = []
+    def drain(self) -> list[Any]:
+        """All messages that it sent before it was killed."""
+        received = []
         with suppress(EOFError):
             while True:
-                heard.append(self.hear())
-        return heard
+                received.append(self.receive())
+        return received
 
 
 @contextmanager
 def child(work: Callable[Concatenate[Connection, P], None], *args: P.args, **more: P.kwargs) -> Iterator[Child]:
-    """A process that does the work, a function that can be imported, until the block ends; then it is killed."""
+    """A process that runs an importable function; it is killed at the end of the block."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)
     ours, theirs = context.Pipe()

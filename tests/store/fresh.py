@@ -1,4 +1,4 @@
-"""New places for stores: folders, and databases that are empty; and a store in tables, and what is under it."""
+"""Fixtures: empty places for stores (folders, databases), a store in tables, and the database under it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from foldline.store.sql.store import SqlStore
 
 @pytest.fixture(scope="session")
 def databases() -> list[str]:
-    """Databases of PostgreSQL that are empty again: making one takes longer than most tests."""
+    """PostgreSQL databases that were emptied for reuse: creating one takes longer than most tests."""
     return []
 
 
 @pytest.fixture
 def places(tmp_path: Path, request: pytest.FixtureRequest, databases: list[str]) -> Iterator[Places]:
-    """A new place for a store of a kind."""
+    """A function that returns a new place for a kind of store."""
     numbers = count()
     used: list[str] = []
 
@@ -61,6 +61,6 @@ def store(place: str) -> Iterator[SqlStore]:
 
 @pytest.fixture
 def database(place: str) -> Iterator[Database]:
-    """The database itself, to look and to do harm beside the store."""
+    """The database itself, to inspect and to damage behind the back of the store."""
     with closing(Database(place)) as opened:
         yield opened

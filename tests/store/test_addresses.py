@@ -1,4 +1,4 @@
-"""A place that a user names becomes a store, or one clear error that holds no password."""
+"""Addresses: a place named by a user becomes a store, or one clear error without a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of model calls: every request as it was sent, kept once, whoever else writes."""
+"""The record of model calls: each request as it was sent, each text stored once, with several writers."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def query(path: Path, statement: str) -> list[Any]:
 
 
 def recorded(path: Path) -> list[str]:
-    """The messages of each request, as the view has them, oldest first."""
+    """The messages of each request in the view, oldest first."""
     return [text for (text,) in query(path, "SELECT request_messages FROM llm_calls ORDER BY id")]
 
 
 def ticking() -> Callable[[], datetime]:
-    """A clock that is a second later each time."""
+    """A clock that advances by a second at each reading."""
     times = (datetime(2026, 11, 28, 9, tzinfo=UTC) + timedelta(seconds=second) for second in range(100_000))
     return lambda: next(times)
 
@@ -136,7 +136,7 @@ CALLS = st.lists(
 def test_every_request_is_rebuilt_whatever_came_between_and_whoever_wrote(
     calls: list[tuple[str, int, list[dict[str, Any]]]], keep: int, copies: bool
 ) -> None:
-    """Two writers with two sessions: grown, folded, edited and repeated lists, the same objects or copies of them."""
+    """Two writers with two sessions: lists that grow, fold, change and repeat, as the same objects or as copies."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.sqlite"
         with CallLog(path) as first, CallLog(path) as second:
@@ -187,7 +187,7 @@ def test_a_session_of_600_turns_takes_the_room_of_its_messages(path: Path) -> No
 
 
 def test_a_breakpoint_that_moves_costs_the_messages_that_it_touched(path: Path) -> None:
-    """Anthropic's cache breakpoints stand on the last message, and leave it with the next call."""
+    """Anthropic's cache points are on the last message and move with the next call."""
     messages = [user(f"message {number}") for number in range(50)]
     with CallLog(path) as log:
         for stop in range(1, 51):

@@ -1,4 +1,4 @@
-"""The time since something was last used: on while the machine sleeps, never less than nothing."""
+"""Idle time: it includes sleep of the machine, and is never negative."""
 
 from __future__ import annotations
 

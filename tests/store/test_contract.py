@@ -1,4 +1,4 @@
-"""What a store promises, kept by each of them: folders, SQLite, and a real PostgreSQL."""
+"""The contract of a store, on folders, on SQLite and on a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.store.children import child
-from tests.store.places import Places, patiently, store_at
+from tests.store.places import Places, retry_while_taken, store_at
 from tests.store.test_session import Ticking, told_before_its_end
 
 from foldline.codecs import codec
@@ -49,7 +49,7 @@ def store(place: str) -> Iterator[Store]:
 
 @pytest.fixture
 def other(place: str) -> Iterator[Store]:
-    """The same place, as another process has it."""
+    """The same place, opened as by another process."""
     with closing(store_at(place)) as opened:
         yield opened
 
@@ -70,7 +70,7 @@ def context_of(session: StoredSession) -> Context:
 
 
 def say(session: StoredSession, *texts: str) -> Context:
-    """A session with more messages, written down with what was folded for them."""
+    """A session with more messages, stored together with the folds made for them."""
     context = context_of(session)
     before = context.event_count
     for text in texts:
@@ -526,7 +526,7 @@ def test_records_are_read_by_their_place_and_messages_by_their_seq(store: Store)
 
 
 def rich(store: Store) -> str:
-    """A session with all that a session may have."""
+    """A session with everything that a session can have."""
     with begun(store) as session:
         session.turn("begun", key="k")
         say(session, *ODD, *(f"question {number} " + "word " * 60 for number in range(20)))
@@ -707,13 +707,13 @@ def test_of_processes_that_bind_at_once_and_are_killed_no_acknowledged_key_is_lo
     chance = random.Random(5)
     with ExitStack() as running:
         processes = [running.enter_context(child(binding, place, name)) for name in names]
-        assert [process.hear() for process in processes] == ["ready"] * 3
+        assert [process.receive() for process in processes] == ["ready"] * 3
         for process in processes:
             process.pipe.send("go")
         for name, process in zip(names, processes, strict=True):
-            numbers = [process.hear() for _ in range(chance.randrange(1, 12))]
+            numbers = [process.receive() for _ in range(chance.randrange(1, 12))]
             process.kill()
-            told[name] = max(numbers + process.rest())
+            told[name] = max(numbers + process.drain())
     bound = store.bindings()
     for name in names:
         numbers = sorted(int(key.split()[1]) for key, session in bound.items() if session == name)
@@ -777,11 +777,11 @@ def test_of_processes_that_claim_a_key_one_is_first(place: str) -> None:
     with ExitStack() as running:
         # They all make the tables, or find them made.
         processes = [running.enter_context(child(claiming, place)) for _ in range(4)]
-        assert [process.hear() for process in processes] == ["ready"] * 4
+        assert [process.receive() for process in processes] == ["ready"] * 4
         for number in range(10):
             for process in processes:
                 process.pipe.send(f"run {number}")
-            assert sorted(process.hear() for process in processes) == [False, False, False, True]
+            assert sorted(process.receive() for process in processes) == [False, False, False, True]
 
 
 # --- what was acknowledged is there -----------------------------------------------------------------------------------
@@ -803,7 +803,7 @@ def test_what_was_acknowledged_is_there_however_the_writer_was_killed(place: str
             kept = texts(store, name)
             assert [int(text.split()[1]) for text in kept] == list(range(len(kept)))
             assert len(kept) in (said, said + 1)
-        with closing(patiently(lambda: store.open(name))) as opened:
+        with closing(retry_while_taken(lambda: store.open(name))) as opened:
             assert context_of(opened).view.wires()
             say(opened, "and it goes on")
         assert len(texts(store, name)) in (said + 1, said + 2)

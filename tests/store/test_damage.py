@@ -1,4 +1,4 @@
-"""No damaged log is taken for a whole one, and whatever a log says, what is sent is valid."""
+"""Damage in logs is never silent, and requests are valid whatever a log says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
-from tests.store.logs import aged, put_records, records_in
+from tests.store.logs import records_in, replace_records, write_older_form
 from tests.store.test_session import Ticking
 
 from foldline.engine.context import Context
@@ -20,7 +20,7 @@ from foldline.store.repair import LOST
 from foldline.view.transcript import Entry
 
 BITS = 400
-"""Bits of a log that one test flips, of some 110,000; the whole sweep was run once (docs/design/004)."""
+"""The number of bits of a log that one test flips, of some 110,000; all were flipped once (docs/design/004)."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> FileStore:
 
 
 def begun(store: FileStore, dialect: str) -> tuple[str, Path]:
-    """A session with everything in it: folds, summaries, an undo, a pin, a fork. Without its snapshot."""
+    """A session with folds, summaries, an undo, a pin and a fork, without its snapshot."""
     build = BUILDERS[dialect]
     with store.create(dialect=dialect, window=2_000) as session:
         context = Context(dialect=dialect, window=2_000, max_output_tokens=0)
@@ -66,7 +66,7 @@ def some_bits(data: bytes, seed: int) -> Iterable[int]:
 
 
 def answer(store: FileStore, name: str) -> list[object]:
-    """The next request of a session, as an agent that takes it up would send it. Raises what opening raises."""
+    """The next request of a session, as an agent that resumes it would send it. Raises what opening raises."""
     with store.open(name) as session:
         header = session.header
         context = Context.replay(session.events(), dialect=header.dialect, window=header.window or 2_000)
@@ -102,7 +102,7 @@ def test_every_bit_of_a_short_log_is_guarded(tmp_path: Path) -> None:
         {},
         {"crc": 7, "a": [1.5]},
     ]
-    put_records(path, events)
+    replace_records(path, events)
     data = path.read_bytes()
     for bit in range(8 * len(data) - 8):
         path.write_bytes(flipped(data, bit))
@@ -121,7 +121,7 @@ def test_what_an_old_log_says_with_a_flipped_bit_is_sent_valid_or_refused_by_nam
     store: FileStore, dialect: str
 ) -> None:
     name, path = begun(store, dialect)
-    data = aged(path)
+    data = write_older_form(path)
     refused = 0
     for bit in some_bits(data, 2):
         path.write_bytes(flipped(data, bit))
@@ -275,7 +275,7 @@ def test_what_is_harmless_stays_so(store: FileStore) -> None:
 
 def test_an_older_log_is_read_on_and_guarded_from_there_on(store: FileStore) -> None:
     name, path = begun(store, "openai-chat")
-    old = aged(path)
+    old = write_older_form(path)
     before = records_in(path)
     with store.open(name) as session:
         session.note(text="goes on")
@@ -296,7 +296,7 @@ def test_an_older_log_is_read_on_and_guarded_from_there_on(store: FileStore) -> 
 
 def test_messages_that_are_missing_or_twice_in_an_older_log_are_named(store: FileStore) -> None:
     name, path = begun(store, "openai-chat")
-    lines = aged(path).splitlines(keepends=True)
+    lines = write_older_form(path).splitlines(keepends=True)
     for spoilt in ([*lines[:4], *lines[5:]], [*lines[:4], lines[3], *lines[4:]]):
         path.write_bytes(b"".join(spoilt))
         with pytest.raises(InvalidInput, match=r"line 5: seq: message \d+ is here instead of \d+"):
@@ -352,7 +352,7 @@ def test_whatever_a_fold_shows_what_is_sent_is_valid(store: FileStore, dialect: 
             for more in ({}, {"start": start, "stop": start + 1}, {"start": start, "stop": start + 2}):
                 records = [dict(record) for record in whole]
                 records[number] |= {"shown": shown, **more}
-                put_records(path, records)
+                replace_records(path, records)
                 try:
                     answer(store, name)
                 except FoldlineError as error:

@@ -1,4 +1,4 @@
-"""The log on disk: every event whole and in order, whatever happened to the process that wrote it."""
+"""The log on disk: events are whole and in order whatever happens to the process that writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Originals in a folder come back as they were, or not at all, and no key leads out of it."""
+"""The archive in a folder: originals come back unchanged or not at all, and no key leads out of it."""
 
 from __future__ import annotations
 

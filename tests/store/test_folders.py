@@ -1,4 +1,4 @@
-"""All sessions under one root: found by what a user types, listed whatever state they are in."""
+"""Sessions under one root: found by what a user types, and listed in any state."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_a_list_can_be_shown_from_a_disk_that_cannot_be_written(store: FileStore
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource limits there")
 def test_a_session_that_could_not_be_begun_leaves_nothing(tmp_path: Path) -> None:
-    """A full disk at the first write: an empty log would be listed as damaged for ever."""
+    """A disk that is full at the first write: an empty log would be listed as damaged for ever."""
     store = FileStore(tmp_path / "sessions", fsync=False)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

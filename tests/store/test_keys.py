@@ -1,4 +1,4 @@
-"""The index of keys beside sessions in files: the older form, private, and never in the way of anything else."""
+"""The index of keys beside sessions in files: migration of the older form, modes, and harmless failures."""
 
 from __future__ import annotations
 

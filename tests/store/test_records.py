@@ -1,4 +1,4 @@
-"""Records: a log that is written, read back and replayed is the session that it was."""
+"""Records: a session that is written, read back and replayed is unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def good(messages: list[dict[str, str]], max_output_tokens: int) -> str:
 
 
 def stored(events: tuple[Event, ...], dialect: str) -> list[Event]:
-    """Events by way of JSON text."""
+    """The events after a round trip through JSON text."""
     lines = [json.dumps(record_of(event, codec(dialect))) for event in events]
     return [event_of(json.loads(line), codec(dialect)) for line in lines]
 
@@ -53,7 +53,7 @@ def act(context: Context, action: str, wires: list[Wire], data: st.DataObject) -
 def test_a_stored_session_replays_as_a_live_log_does(
     session: tuple[str, list[Wire], bool], policy: str, window: int, data: st.DataObject
 ) -> None:
-    """View, sizes, folds, repairs, pins, batches and the next requests are those of a replay of the live events."""
+    """Compare view, sizes, folds, repairs, pins, batches and the next requests with a replay of the live events."""
     dialect, wires, _ = session
     settings: dict[str, Any] = {"dialect": dialect, "policy": policy, "window": window, "max_output_tokens": 0}
     context = Context(**settings)
@@ -85,7 +85,7 @@ def text(value: object) -> str:
 
 
 def outcome(context: Context) -> object:
-    """The next request, or why there is none."""
+    """The next request, or the reason why there is none."""
     try:
         made = context.prepare()
     except FoldlineError as error:

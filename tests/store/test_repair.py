@@ -1,4 +1,4 @@
-"""Going on after damage: what can be read stays in its place, what is lost is named, the old log is kept."""
+"""Repair: intact records stay in their places, losses are named, and the old log is saved."""
 
 from __future__ import annotations
 

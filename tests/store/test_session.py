@@ -1,4 +1,4 @@
-"""One session on disk: what was acknowledged is there, whatever happened to the process that wrote it."""
+"""A session on disk: acknowledged events survive whatever happens to the process that wrote them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.property.sessions import DIALECTS
 from tests.store.children import child
-from tests.store.logs import put_records, records_in
+from tests.store.logs import records_in, replace_records
 from tests.store.writer import write
 
 from foldline.codecs import codec
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Ticking:
-    """A clock that goes on by a second each time it is read."""
+    """A clock that advances by a second at each reading."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 28, 4, 5, 6, 789_000, tzinfo=UTC)
@@ -52,7 +52,7 @@ def records(session: FileSession) -> list[dict[str, object]]:
 
 
 def filled(session: FileSession, turns: int = 3, window: int = 4_000) -> Context:
-    """A context with some turns, all of them written down."""
+    """A context with some turns, all of them stored."""
     context = Context(dialect=session.header.dialect, window=window, max_output_tokens=0, archive=session.archive)
     for number in range(turns):
         session.turn("begun")
@@ -174,16 +174,16 @@ def test_an_empty_batch_writes_nothing(store: FileStore) -> None:
 
 
 def told_before_its_end(place: str | Path, name: str, lines: int, lease_seconds: float = 10.0) -> list[int]:
-    """What a writer of the session said before it was killed, some time after it had said so many numbers."""
+    """The output of a writer that is killed some time after it has sent this many numbers."""
     with child(write, str(place), name, lease_seconds) as writer:
-        told = [writer.hear() for _ in range(lines)]
+        told = [writer.receive() for _ in range(lines)]
         writer.kill()
-        return told + writer.rest()
+        return told + writer.drain()
 
 
 @posix_only
 def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> None:
-    """Thirty-two kills at random moments; the session opens each time, and the next request can be made."""
+    """Kill a writer 32 times at random moments: the session opens each time, and the next request can be made."""
     store = FileStore(tmp_path)
     chance = random.Random(7)
     names = []
@@ -268,7 +268,7 @@ def test_a_record_that_makes_no_sense_is_named(store: FileStore, change: dict[st
     path = session.folder / "events.jsonl"
     lines = records_in(path)
     lines[2] |= change
-    put_records(path, lines)
+    replace_records(path, lines)
     with pytest.raises(InvalidInput, match=f"line 3.*{words}"):
         store.read(session.id)
 
@@ -279,7 +279,7 @@ def test_a_newer_log_is_read_as_far_as_it_is_understood(store: FileStore) -> Non
     path = session.folder / "events.jsonl"
     lines = [record | {"unknown": [1]} for record in records_in(path)]
     lines[0]["v"] = 2
-    put_records(path, lines)
+    replace_records(path, lines)
     assert len(store.read(session.id).events) == 2
     with EventLog(path) as log:
         log.append({"type": "dream", "v": 2})
@@ -321,7 +321,7 @@ def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: FileStor
         assert store.read(session.id).replay().view.wires()[0] == context.view.wires()[0]
         assert store.sessions()[0].snapshot is not None
         with child(write, str(store.root), session.id, patience_seconds=0) as second:
-            assert second.hear() == f"refused: {caught.value}"
+            assert second.receive() == f"refused: {caught.value}"
         written = context.event_count
         context.append(user("and more"))
         session.append(context.events_after(written))
@@ -360,7 +360,7 @@ def test_what_is_read_gives_the_session_without_taking_it(store: FileStore) -> N
 
 
 def test_a_list_made_while_a_record_is_torn_does_not_call_the_session_damaged(store: FileStore) -> None:
-    """After kill -9 a list writes the snapshot anew before anybody opens the session."""
+    """After kill -9, a list writes a new snapshot before anybody opens the session."""
     with store.create(dialect="openai-chat") as session:
         filled(session)
         log, name = session.folder / "events.jsonl", session.id

@@ -1,4 +1,4 @@
-"""`state.yaml`: YAML to the letter, bounded, and read back only as it was written."""
+"""`state.yaml`: strict YAML, bounded, and read back only as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No damaged table is taken for a whole one: what is wrong is named by its record, and repaired."""
+"""Damage in tables is never silent: the fault is reported with its record, and repaired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from foldline.store.sql.store import SqlStore
 from foldline.view.archive import key_of
 
 Run: TypeAlias = Callable[[str], None]
-"""Runs a statement on the rows of one session; `{s}` in it is the number of that."""
+"""Executes a statement on the rows of one session; `{s}` in it stands for the number of the session."""
 
 
 def filled(store: SqlStore) -> str:
@@ -217,7 +217,7 @@ def test_an_original_that_was_altered_is_never_shown(store: SqlStore, database: 
 # --- any column, anything in it ---------------------------------------------------------------------------------------
 
 ODD = ("'\"'", "X'ff00fe'", "CAST(X'ff00fe' AS TEXT)")
-"""What SQLite keeps in a column, whatever its type."""
+"""Values that SQLite stores in a column of any type."""
 
 COLUMNS = {
     "sessions": ("id", "records", "snapshot", "fence", "owner", "lease_until"),
@@ -230,7 +230,7 @@ COLUMNS = {
 
 
 def answers(store: SqlStore, name: str) -> dict[str, object]:
-    """All that a store tells of a session and of its keys; where it tells a fault, that."""
+    """Everything that a store returns about a session and its keys, or the error instead."""
 
     def request() -> list[object]:
         with store.open(name) as session:
@@ -262,7 +262,7 @@ def answers(store: SqlStore, name: str) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def beside(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The file of a session with all that a store keeps beside its records, and its id."""
+    """A database with a session and everything that a store holds besides records; also the id of the session."""
     file = tmp_path_factory.mktemp("beside") / "whole.db"
     with closing(SqlStore.at(f"sqlite:///{file}")) as store:
         name = filled(store)
@@ -282,7 +282,7 @@ BESIDE = {
     ("remembered", "key"): {"remembered"},
     ("sessions", "id"): {"list", "bound", "bindings"},
 }
-"""What is not there any more where the key to it is altered, or is told under the altered name."""
+"""What is no longer found when its key is altered, or is returned under the altered name."""
 
 
 @pytest.mark.parametrize("odd", ODD)

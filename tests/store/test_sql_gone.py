@@ -1,4 +1,4 @@
-"""A database that is gone, in every way in which it can be: who asks it is told soon, and served when it is back."""
+"""Outages of a database, of every kind: callers get an error soon, and are served when it is back."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are f
 
 PROMISED_SECONDS = 10.0
 SLACK_SECONDS = 10.0
-"""For a busy machine; what is promised is far from the minutes that TCP takes, or from never."""
+"""Slack for a busy machine. The promised times are far below the minutes that TCP takes."""
 
 
 class Server:
-    """A PostgreSQL server that can be stopped, started again, and held still."""
+    """A PostgreSQL server that can be stopped, restarted and suspended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Server:
         self._until(self._answers)
 
     def kill(self) -> None:
-        """As if the machine had lost its power; it starts again by itself."""
+        """Crash as in a power cut; it restarts by itself."""
         before = self._main()
         for process in self._processes():
             with suppress(ProcessLookupError):
@@ -57,7 +57,7 @@ class Server:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Its connections stay, and take what is sent; nobody answers."""
+        """Suspend it: connections stay and accept data, and nothing answers."""
         processes = self._processes()
         for process in processes:
             os.kill(process, signal.SIGSTOP)
@@ -123,8 +123,8 @@ def store(server: Server) -> Iterator[SqlStore]:
 MANY = [f"proxy={number:032x}" for number in range(2_000)]
 
 
-def asked(store: SqlStore, name: str, url: str) -> list[Callable[[], object]]:
-    """All that concerns keys, what else is done for each request, and opening a store."""
+def operations(store: SqlStore, name: str, url: str) -> list[Callable[[], object]]:
+    """The operations on keys, those done for each request, and opening a store."""
     return [
         partial(store.session_of, "a"),
         partial(store.first_session_of, MANY),
@@ -141,7 +141,7 @@ def test_a_server_that_was_stopped_or_killed_is_used_again_when_it_is_back(serve
     name = made(store)
     store.bind_all(["a"], name)
     server.stop()
-    for ask in asked(store, name, server.url):
+    for ask in operations(store, name, server.url):
         with pytest.raises(OSError, match="database"):
             ask()
     server.start()
@@ -157,7 +157,7 @@ def test_a_server_that_falls_silent_is_given_up_soon_by_all_who_ask_at_once_and_
 ) -> None:
     name = made(store)
     store.bind_all(["a"], name)
-    asks = asked(store, name, server.url) * 4  # more than there are connections
+    asks = operations(store, name, server.url) * 4  # more than there are connections
 
     def midway() -> None:
         with store._database.writing(quick=True) as connection:

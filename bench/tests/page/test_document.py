@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.report.results import budget, ran, result, session
+from tests.report.results import budget, result, session, system_run
 from tests.report.test_replay_page import HOSTILE, Outline
 
 from foldline_bench.page.document import bench_page
@@ -101,9 +101,9 @@ def test_many_systems_are_numbered_and_stay_readable() -> None:
 
 def test_what_was_not_compared_is_listed_and_not_drawn() -> None:
     one = budget()
-    alone = ran("slow", {"one": session(20, 19)}, {"one": session(100, 20)})
+    alone = system_run("slow", {"one": session(20, 19)}, {"one": session(100, 20)})
     alone.update({"apart": True, "unfinished": ["two", "three"]})
-    gone = ran("gone", {"one": session(20, 19)}, {"one": session(100, 20)})
+    gone = system_run("gone", {"one": session(20, 19)}, {"one": session(100, 20)})
     gone.update({"figures": None, "died": "MemoryError", "groups": {}, "stress": None, "unfinished": ["one"]})
     one["runs"] += [alone, gone]
     page = bench_page(result(one))

@@ -21,27 +21,28 @@ __all__ = ["limits", "replay_page"]
 _LISTED_FOLDS: Final = 40  # below a chart; a policy that folds at every request would fill the page
 
 _COST: Final = (
-    "Input price against no management, with the provider's prompt cache: the median of the sessions. "
-    "What begins as the request before did is read from the cache. Refused requests cost nothing: read it beside them."
+    "Input price relative to no management, with the provider's prompt cache: the median over the sessions. The part "
+    "of a request that equals the beginning of the last one is read from the cache. Refused requests cost nothing, so "
+    "read this figure beside their number."
 )
 _FAR: Final = (
-    f"Far recall: of what the recorded replies name and what last stood at least {FAR_TOKENS:,} tokens and "
+    f"Far recall: of the facts that recorded replies name and that last occurred at least {FAR_TOKENS:,} tokens and "
     f"{FAR_MESSAGES} messages back, the share still in the request. "
-    f"Mean of the sessions with {ENOUGH} or more such references."
+    f"Mean over the sessions with {ENOUGH} or more such references."
 )
 # One row per column of the table: its name, its explanation in the legend, its cell. So no column lacks an explanation.
 _COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
     ("cost", _COST, lambda row: _price(row.cost_ratio)),
     (
         "cost, all",
-        "The same, for the sums over all sessions: the longest one weighs most.",
+        "The same for the sums over all sessions: the longest one weighs most.",
         lambda row: _price(row.pooled_cost_ratio),
     ),
     ("far", _FAR, lambda row: _ratio(row.far)),
-    ("line", "The same, for the whole line in which it last stood.", lambda row: _ratio(row.line)),
+    ("line", "The same for the whole line of that occurrence.", lambda row: _ratio(row.line)),
     (
         "far tool",
-        "The same as far, for what never stood outside of tool results.",
+        "The same as far, for facts that occurred in tool results only.",
         lambda row: _ratio(row.far_tool),
     ),
     (
@@ -51,23 +52,23 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
     ),
     (
         "over limit",
-        "Requests larger than the window without what is kept free for the answer.",
+        "Requests larger than the window minus the room for the answer.",
         lambda row: _count(row.over_budget),
     ),
     (
         "refused",
-        "Requests not made: what may not be folded is larger than the limit by itself.",
+        "Requests not sent, because the parts that may not be folded exceed the limit.",
         lambda row: _count(row.refused),
     ),
     (
         "breaks",
-        "Requests that did not begin with the whole request before: the cache is lost from there on.",
+        "Requests that did not begin with the whole last request: from there on nothing is read from the cache.",
         lambda row: f"<td>{row.prefix_breaks:,}</td>",
     ),
     ("folds", "Folds made.", lambda row: f"<td>{row.folds:,}</td>"),
     (
         "requests",
-        "Requests that were due: one for every recorded reply.",
+        "Requests: one for each recorded reply.",
         lambda row: f"<td>{row.requests:,}</td>",
     ),
     (
@@ -82,7 +83,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
     ),
     (
         "ms, p95",
-        "The same; 95 % of the requests stay within it.",
+        "The same; 95 % of the requests take at most this.",
         lambda row: f"<td>{milliseconds(row.cpu_p95_seconds)}</td>",
     ),
 )
@@ -122,11 +123,11 @@ def _legend() -> str:
     sample = '<svg viewBox="0 0 28 12" aria-hidden="true">{}</svg>'
     key = (
         ('<polyline class="sent" points="0,6 28,6"/>', "sent"),
-        ('<polyline class="recorded" points="0,6 28,6"/>', "recorded: what no management would send"),
+        ('<polyline class="recorded" points="0,6 28,6"/>', "recorded: the size without management"),
         ('<line class="limit" x1="0" y1="6" x2="28" y2="6"/>', "limit"),
         (
             '<g class="fold"><path d="M14 11l-4 -8h8z"/></g>',
-            "folds, or a tick at the foot where they crowd (point at one to read why, or open “Folds of …”)",
+            "folds, or ticks at the foot when there are many (point at one for the reasons, or open “Folds of …”)",
         ),
         ('<g class="refused"><path d="M11 3l6 6m0 -6l-6 6"/></g>', "does not fit, not sent"),
     )

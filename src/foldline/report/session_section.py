@@ -22,14 +22,14 @@ _LISTED_FOLDS: Final = 60
 # What each reducer does, in a few words.
 _IN_WORDS: Final[Mapping[str, str]] = {
     "archive_results": "oldest tool results taken out, a digest in their place",
-    "compact": "compacted when asked",
-    "dedupe": "a result that came again later",
-    "describe": "a tool result replaced by what a model said of it",
+    "compact": "compacted on request",
+    "dedupe": "a result that was repeated later",
+    "describe": "a tool result replaced by a model's description",
     "digest": "a span replaced by a digest, made without a model",
     "drop_groups": "oldest turns left out",
-    "floor": "cut to the least that can be shown",
+    "floor": "cut to the minimum",
     "images": "an old image replaced by a line",
-    "mask": "a tool result replaced by a line that says what it was",
+    "mask": "a tool result replaced by a one-line description",
     "render_budget": "oldest turns left out",
     "shorten": "a tool result cut to the lines that bring names",
     "spill": "a large output cut to its beginning",
@@ -151,7 +151,7 @@ def _hidden(account: Account) -> str:
     more = len(account.hidden) - len(listed)
     rest = f'<p class="faint">Messages under {plural(more, "further fold")} are not listed.</p>' if more else ""
     return _closed(
-        f"Still there to be read: {words}, {compact(account.hidden_tokens)} tokens",
+        f"Still readable: {words}, {compact(account.hidden_tokens)} tokens",
         how + "".join(map(_one, listed)),
         rest,
     )

@@ -80,7 +80,7 @@ def _head(accounts: Sequence[Account]) -> str:
     managed, unmanaged = _sum(one.managed for one in counted), _sum(one.unmanaged for one in counted)
     others = len(accounts) - len(counted)
     note = (
-        f'<p class="faint">Not in these sums, since the catalogue has no price: {plural(others, "session")}.</p>'
+        f'<p class="faint">Not in these sums, because the catalogue has no price: {plural(others, "session")}.</p>'
         if others
         else ""
     )
@@ -117,23 +117,23 @@ def _tiles(accounts: Sequence[Account]) -> str:
 
 
 _ESTIMATE: Final = (
-    "<b>Without</b> is an estimate: the same requests and the same replies, with nothing folded, at the same prices, "
-    "as if every history had fitted the window."
+    "<b>Without</b> is an estimate: the same requests and replies with nothing folded, at the same prices, as if every "
+    "history had fitted the window."
 )
 _REPORTED: Final = (
-    "With Foldline is what was really sent: tokens as the provider reported them, summaries among them, at the list "
-    "prices of the catalogue. ~ marks what holds counts of our own, where nothing was reported."
+    "With Foldline: the real requests, with the tokens that the provider reported, summaries included, at the list "
+    "prices of the catalogue. ~ marks sums with counts of our own, where nothing was reported."
 )
 _REPLAYED: Final = (
-    "Of a session that was only recorded, with Foldline is a replay: the requests that the policy would have sent, in "
-    "our own count, read from the prompt cache as far as they begin as the request before did."
+    "For a session that was only recorded, with Foldline is a replay: the requests that the policy would have sent, in "
+    "our own count; the part that equals the beginning of the last request is read from the prompt cache."
 )
 _ASSUMED: Final = (
-    "Without Foldline each request has everything that was said until then, in our own count, times what the provider "
-    "counted for each token of ours. The request before it is read from the prompt cache as the rule of the model "
-    "allows, unless it is older than the cache lives; where nothing was ever read from a cache, none is assumed. "
-    "Replies are those that came. What does not fit the window would have been refused, and the session been over: "
-    "“fits without” says up to which request it went."
+    "Without Foldline each request has the whole history so far, in our own count, scaled by the ratio of the "
+    "provider's counts to ours. The last request is read from the prompt cache by the rule of the model, unless the "
+    "cache has expired; if no request read from a cache, none is assumed. The replies are the real ones. A request "
+    "that does not fit the window would have been refused, and the session would have ended: “fits without” names the "
+    "last one that fits."
 )
 
 
@@ -150,7 +150,7 @@ def _meaning(accounts: Sequence[Account]) -> str:
 
 
 _SAMPLE: Final = '<li><svg viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>'
-_FOLDS: Final = "all folds made before this request (which: point at it, or open “Folds and why”)"
+_FOLDS: Final = "all folds made before this request (point at it to list them, or open “Folds and why”)"
 _KEY: Final = (
     '<ul class="key" aria-label="Key to the charts">'
     + _SAMPLE.format('<polyline class="sent" points="0,6 28,6"/>', "sent")

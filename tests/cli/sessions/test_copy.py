@@ -252,7 +252,7 @@ def writing(pipe: Connection, place: Path) -> None:
 def test_of_a_session_that_is_being_written_a_beginning_is_copied(tmp_path: Path, database: str) -> None:
     here = tmp_path / "here"
     with child(writing, here) as writer:
-        assert writer.hear() == "writing"
+        assert writer.receive() == "writing"
         places = [database, str(tmp_path / "there")]
         for place in places:
             assert len(report("--all", "--from", str(here), "--to", place)["copied"]) == 1

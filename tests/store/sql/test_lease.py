@@ -1,4 +1,4 @@
-"""Who writes a session in tables: while its writer lives nobody else, soon after its death the next, never both."""
+"""Leases: nobody else writes a session while its writer lives, another can soon after its death, and never both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.store.children import child
-from tests.store.places import Places, patiently
+from tests.store.places import Places, retry_while_taken
 from tests.store.test_contract import begun, context_of, made, say, texts, user
 from tests.store.test_session import told_before_its_end
 
@@ -59,19 +59,19 @@ def lease_until(database: Database) -> float:
 
 
 def renewed(database: Database, seconds: float) -> None:
-    """Return once a lease was prolonged by that much."""
+    """Wait until a lease was extended by this much."""
     before = lease_until(database)
     until(lambda: lease_until(database) >= before + seconds)
 
 
 def run_out(database: Database) -> None:
-    """As if the holders of all sessions had slept through the end of their leases."""
+    """Expire all leases, as if their holders had slept."""
     with database.writing() as connection:
         connection.exec_driver_sql("UPDATE foldline_sessions SET lease_until = 1 WHERE owner IS NOT NULL")
 
 
 def lasting(place: str) -> SqlStore:
-    """A store that does not renew its leases while a test lasts."""
+    """A store that renews no lease during a test."""
     return SqlStore.at(place, lease_seconds=600)
 
 
@@ -104,7 +104,7 @@ def test_a_session_that_nobody_has_in_hand_any_more_is_free_soon(store: SqlStore
     del session
     gc.collect()
     assert gone() is None
-    patiently(lambda: other.open(name)).close()
+    retry_while_taken(lambda: other.open(name)).close()
 
 
 def test_a_closed_store_holds_nothing_and_leaves_no_thread(place: str, other: SqlStore) -> None:
@@ -165,19 +165,19 @@ def sleep_and_write(pipe: Connection, place: str) -> None:
 def test_a_process_that_slept_past_its_lease_writes_nothing(store: SqlStore, place: str) -> None:
     name = made(store)
     with child(sleep_and_write, place) as sleeper:
-        assert sleeper.hear() == "held"
-        assert sleeper.ask("before") == "written"
+        assert sleeper.receive() == "held"
+        assert sleeper.exchange("before") == "written"
         for woken_while_it_is_taken in (True, False):
             os.kill(sleeper.pid, signal.SIGSTOP)
-            with closing(patiently(lambda: store.open(name))) as session:
+            with closing(retry_while_taken(lambda: store.open(name))) as session:
                 session.note(said="by another")
                 if woken_while_it_is_taken:
                     os.kill(sleeper.pid, signal.SIGCONT)
-                    assert sleeper.ask("too late") == "lost"
+                    assert sleeper.exchange("too late") == "lost"
                 session.note(said="by another")
             if not woken_while_it_is_taken:
                 os.kill(sleeper.pid, signal.SIGCONT)
-            assert sleeper.ask("nobody has it, but it is another's work now") == "lost"
+            assert sleeper.exchange("nobody has it, but it is another's work now") == "lost"
     said = [record["said"] for record in store.records(name) if record["type"] == "note"]
     assert said == ["before", *["by another"] * 4]
 
@@ -239,7 +239,7 @@ def test_what_a_dead_process_held_can_be_deleted_after_its_time(
 
 
 def crash(database: Database) -> None:
-    """Kill one process of the server, which then ends all of its others, recovers, and starts anew."""
+    """Kill one process of the server, which then ends all the others, recovers and restarts."""
     with suppress(OSError), database.reading() as one, database.reading() as other:
         pid = one.exec_driver_sql("SELECT pg_backend_pid()").scalar()
         assert isinstance(pid, int)
@@ -249,7 +249,7 @@ def crash(database: Database) -> None:
 
 
 def lease_until_if_there(database: Database) -> float:
-    """As `lease_until`, 0 while the server is not there."""
+    """As `lease_until`; 0 while the server is down."""
     try:
         return lease_until(database)
     except OSError:
@@ -257,7 +257,7 @@ def lease_until_if_there(database: Database) -> float:
 
 
 def written(session: StoredSession, events: Sequence[Event]) -> bool:
-    """Whether events were written; else they are written again, as the session of an agent does it."""
+    """Whether events were written; the caller repeats the write otherwise, as an agent does."""
     try:
         session.append(events)
         return True

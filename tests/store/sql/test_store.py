@@ -1,4 +1,4 @@
-"""What only tables have: their form and its steps, one query for a list, and what a connection that breaks leaves."""
+"""Stores in tables only: their schema and migrations, one query for a list, and the state after a broken connection."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLES = sessions.metadata
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """What is sent to databases inside the block."""
+    """The statements sent to databases inside the block."""
     sent: list[str] = []
 
     def note(connection: object, cursor: object, statement: str, *more: object) -> None:
@@ -70,7 +70,7 @@ def colours(database: Database) -> list[str]:
 
 @contextmanager
 def as_it_was(database: Database) -> Iterator[None]:
-    """The tables of this version again: the database is used by other tests."""
+    """Restore the tables of this version, because other tests use the database."""
     try:
         yield
     finally:
@@ -247,7 +247,7 @@ def test_a_full_disk_fails_the_append_and_not_the_session(tmp_path: Path) -> Non
 
 
 class Cable:
-    """A socket before a PostgreSQL server; cut, it lets the next COMMIT through and not its answer."""
+    """A socket in front of a PostgreSQL server; once cut, it passes the next COMMIT but not its answer."""
 
     def __init__(self, server: str, folder: Path) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""Kept sessions for tests of the report: recorded ones, sent through a real `Context`, with usage as reported."""
+"""Stored sessions for tests of the report: recorded ones sent through a real `Context`, with reported usage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from foldline.store.folders import FileStore
 from foldline.testing.token_counts import PromptCache
 from foldline.view.transcript import Usage
 
-__all__ = ["EXAMPLES", "Clock", "Reports", "example", "keep"]
+__all__ = ["EXAMPLES", "Clock", "Reports", "example", "store_session"]
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sessions"
 
@@ -27,7 +27,7 @@ def example(name: str) -> Session:
 
 @dataclass
 class Clock:
-    """A clock that goes on when it is told to."""
+    """A clock that advances by `after`."""
 
     now: datetime = datetime(2026, 11, 27, 9, tzinfo=UTC)
 
@@ -40,7 +40,7 @@ class Clock:
 
 @dataclass
 class Reports:
-    """What the provider says of each request: it counts `ratio` times what we do, and caches the common beginning."""
+    """A provider's usage reports: it counts `ratio` times our tokens and caches common beginnings."""
 
     ratio: float = 1.25
     caching: bool = True
@@ -56,7 +56,7 @@ class Reports:
         return Usage(input_tokens=size, output_tokens=answer_tokens, cached_tokens=read, written_tokens=written)
 
 
-def keep(
+def store_session(
     store: FileStore,
     session: Session,
     clock: Clock,
@@ -69,7 +69,7 @@ def keep(
     seconds: float = 20,
     system: str = "You are terse.",
 ) -> str:
-    """Put a recorded session into a store as an agent would have, request by request; returns its id."""
+    """Store a recorded session request by request, as an agent would; returns its id."""
     reports, recording = reports or Reports(), MeasuredSession(session)
     with store.create(dialect=session.dialect, model=model, policy=policy, window=window) as stored:
         context = Context(
