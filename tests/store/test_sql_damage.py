@@ -114,7 +114,7 @@ def test_a_session_filed_under_another_id_is_named_and_goes_by_its_own_again(
     runner(store, database, name)("UPDATE foldline_sessions SET id = 'nobody''s' WHERE number = {s}")
     [listed] = store.sessions(save=False)
     assert f"it belongs to the session {name}, but is stored under another id" in listed.damage
-    with pytest.raises(InvalidInput, match="by another name"):
+    with pytest.raises(InvalidInput, match="stored under another id"):
         store.open("nobody's")
     done = store.repair("nobody's")
     assert done is not None
