@@ -125,7 +125,7 @@ class Screen:
         self._needs_gap = True
         self.console.print(drawn)
 
-    # --- activity ---------------------------------------------------------------------------------------------------
+    # --- activity ----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:

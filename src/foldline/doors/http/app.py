@@ -38,6 +38,7 @@ def app_of(server: ServerState, rules: GuardRules) -> ASGIApp:
     for path, own in groupby(sorted(ROUTES, key=lambda route: route.path), key=lambda route: route.path):
         # One endpoint a path, not a method: it knows which other methods a 405 should name.
         endpoints.append(StarletteRoute(path, _Endpoint(server, {route.method: route for route in own})))
+    # Starlette's own errors are plain text; clients expect a problem object for every status.
     handlers: Any = {HTTPException: _no_route, Exception: _fault}
     inner = Starlette(routes=endpoints, exception_handlers=handlers)
     inner.router.redirect_slashes = False  # a redirected POST loses its body with many clients
@@ -65,6 +66,7 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
+        # HEAD is GET without the body, which uvicorn drops (RFC 9110, section 9.3.2). A stream would never end, though.
         route = self._routes.get("GET" if method == "HEAD" else method)
         if route is None or (method == "HEAD" and route.streams):
             any_route = next(iter(self._routes.values()))
@@ -97,7 +99,7 @@ class _Endpoint:
         """The problem for an error. If the session was deleted meanwhile, the problem is that."""
         problem = problem_of(error)
         if problem is None:
-            raise RuntimeError("an error of ours is not in the table")
+            raise RuntimeError("an error of this package is not in the table")
         if isinstance(error, Problem) or request is None:
             return problem
         fields = {one.name for one in (*route.fields.query, *(route.fields.body or ()))}
@@ -121,12 +123,13 @@ class _Endpoint:
 
     async def _send(self, route: Route, response: Any, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"]
+        # From the guard on, so that its own work and the wait for the body count too.
         began = scope.get("foldline.began", perf_counter())
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                known = method if method in _METHODS else "other"  # clients can invent any number of methods
-                self._server.metrics.answered(known, route.path, message["status"], perf_counter() - began)
+                label = method if method in _METHODS else "other"  # clients can invent any number of methods
+                self._server.metrics.answered(label, route.path, message["status"], perf_counter() - began)
             await send(message)
 
         await response(scope, receive, counted)

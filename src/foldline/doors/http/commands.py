@@ -40,6 +40,7 @@ async def delete(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor = await actor_of(server, request)
     await server.pool.delete(actor.id)
     server.expire_sessions()
+    # After the deletion: who follows must not be told of an end that did not happen.
     server.broadcast.end_session(actor.id)
     return Response(status_code=204)
 
@@ -47,6 +48,7 @@ async def delete(server: ServerState, request: ApiRequest) -> HandlerResult:
 async def compact(server: ServerState, request: ApiRequest) -> HandlerResult:
     """Compact a session."""
     actor = await actor_of(server, request)
+    # None: the client has disconnected, and nobody reads the response.
     done = await _while_connected(request, actor.compact(request["instructions"] or None))
     return json_response({} if done is None else payloads.compacted(done))
 
@@ -94,6 +96,7 @@ async def say(server: ServerState, request: ApiRequest) -> HandlerResult:
         running = _RunningTurn(actor, request, None)
         ended = await _while_connected(request, running.run())
         return json_response({} if ended is None else ended)
+    # Before the turn starts: a refusal afterwards would leave a turn that runs for nobody.
     server.check_stream_count()
     outbox = Outbox()
     running = _RunningTurn(actor, request, outbox)
@@ -116,10 +119,12 @@ async def say(server: ServerState, request: ApiRequest) -> HandlerResult:
         running.replay_accepted(turn.result())
     # Counted from here, not from the first byte: a client that connects and never reads takes a stream too.
     server.turn_streams += 1
+    # Also called for a turn that has ended already, in the next round of the loop.
     turn.add_done_callback(lambda _: _end_stream(turn, outbox))
 
     def closed() -> None:
         server.turn_streams -= 1
+        # It ends the request, not the turn itself: `session.on_disconnect` decides whether that goes on.
         turn.cancel()
 
     return EventStream(outbox, closed)
@@ -135,8 +140,9 @@ class _RunningTurn:
         self.accepted = asyncio.Event()
 
     async def run(self) -> TurnJson:
-        """Run the turn and return how it ended. Raises what `SessionActor.say` raises."""
+        """Run the turn and return how it ended. Raises what `SessionActor.run_turn` raises."""
         key = self._request["Idempotency-Key"] or ""
+        # `same_text`: a key that is used for another text is a mistake of the client, which must not pass for a repeat.
         ended = await self._actor.run_turn(self._request["text"], key=key, same_text=True, listener=self._on_event)
         # A turn that had run before under this key brings no events, so its figures come from the session.
         if self._seq is None or self._figures is None:

@@ -21,17 +21,20 @@ __all__ = ["SAFE_HEADERS", "Guard", "GuardRules", "Rates"]
 WRONG_TOKENS: Final = 20
 """Wrong tokens a minute from one address. No number of guesses finds a token, but they would flood a log."""
 
+# Some megabytes. Somebody with more addresses (IPv6 gives out billions) only displaces the oldest of them.
 _MOST_ADDRESSES: Final = 10_000
+# Scripts and styles from this server only, none inline: a text of a model that became HTML could not run anything.
 _CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 SAFE_HEADERS: Final = (
     (b"content-security-policy", _CSP.encode()),
+    # No other site may load a response into its own process, where Spectre could read it: CORS does not prevent that.
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"no-referrer"),  # the id of a session is in the address
     (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
+    (b"x-frame-options", b"DENY"),  # for browsers that do not know frame-ancestors
 )
 """Security headers of every response, for pages above all."""
 
@@ -102,11 +105,13 @@ class Guard:
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
+                names = {name for name, _ in message["headers"]}
                 own = [*message["headers"], *SAFE_HEADERS]
-                message["headers"] = own if b"cache-control" in given else [*own, (b"cache-control", b"no-store")]
+                # Sessions are private: no cache on the way may keep a response that does not allow it.
+                message["headers"] = own if b"cache-control" in names else [*own, (b"cache-control", b"no-store")]
             await send(message)
 
+        # Foreign pages first: they must not learn whether a token is needed.
         headers, address = Headers(scope=scope), (scope.get("client") or ("", 0))[0]
         problem = self._foreign_problem(scope, headers) or self._token_problem(headers, scope["path"], address)
         if problem is None and scope["path"] != "/health":  # a health check that is refused restarts the process
@@ -121,6 +126,7 @@ class Guard:
     def _foreign_problem(self, scope: Scope, headers: Headers) -> Problem | None:
         if len(headers.getlist("host")) > 1:  # servers and proxies differ in which one counts
             return Problem(name="bad-request", detail="there are several of it", field="Host")
+        # Without a list of names the server is public, and needs a token (`access.names_of`).
         hosts = self._rules.hosts
         if hosts is None:
             return None
@@ -141,14 +147,15 @@ class Guard:
     def _token_problem(self, headers: Headers, path: str, address: str) -> Problem | None:
         if self._token is None or path in self._free or path.startswith(self._free_under):
             return None
-        scheme, _, given = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token):
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        # In constant time: a comparison that stops at the first difference would reveal the token byte by byte.
+        if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._token):
             return None  # also after wrong ones: behind a reverse proxy all clients share one address
         # A request without any token is no guess, and is not counted.
-        wait_seconds = self._wrong.wait_seconds(address, take=bool(given))
+        wait_seconds = self._wrong.wait_seconds(address, take=bool(token))
         if wait_seconds:
             return _too_many("too many wrong tokens came from this address", wait_seconds)
-        detail = "this is not the token" if given else "send the header Authorization: Bearer TOKEN"
+        detail = "this is not the token" if token else "send the header Authorization: Bearer TOKEN"
         return Problem(
             name="unauthorized", detail=detail, field="Authorization", headers={"WWW-Authenticate": "Bearer"}
         )

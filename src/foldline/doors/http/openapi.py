@@ -24,6 +24,7 @@ def document(routes: Iterable[Route], *, version: str) -> dict[str, Any]:
     types: dict[str, Any] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, types)
+    # Problems are components, which routes refer to: the same object for each status of each route.
     statuses = sorted({status for status, _ in NAMES.values()})
     responses = {str(status): _problem(status, types) for status in statuses}
     return {
@@ -66,6 +67,7 @@ def _schema(kind: Any, types: dict[str, Any]) -> dict[str, Any]:
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin in (Union, UnionType):
+        # One type or null is all that answers have; any other union is a mistake here, and fails at the start.
         (some,) = (one for one in inner if one is not NoneType)
         schema = _schema(some, types)
         return {"type": [schema["type"], "null"]} if "type" in schema else {"anyOf": [schema, {"type": "null"}]}

@@ -78,6 +78,7 @@ def session_row(listed: ListedSession, actor: SessionActor | None) -> SessionRow
     """A session in a list. The figures of an unreadable one are 0, and `damage` says why."""
     if listed.snapshot is not None:
         return cast(SessionRowJson, _session_fields(listed.snapshot, actor))  # `damage` may be absent
+    # The same shape as for a readable session: a client that ignores `damage` still shows a list.
     texts = dict.fromkeys(("created", "updated", "dialect", "policy", "title"), "")
     counts = dict.fromkeys(("turns", "messages", "folds", "tokens", "window_tokens", "log_bytes"), 0)
     unread = Snapshot(id=listed.id, model=None, parent=None, **texts, **counts)  # type: ignore[arg-type]
@@ -122,6 +123,7 @@ def session(look: SessionState, actor: SessionActor) -> SessionJson:
 
 def _pressure(look: SessionState) -> Pressure:
     now = look.context
+    # Over the limit of a request, the next one folds in any case; over the trigger, the policy wants to.
     if now.view.tokens > now.limits.input_tokens:
         return "hard"
     return "soft" if now.policy.trigger.due(now.view, now.view.tokens, now.limits) else "none"
@@ -216,6 +218,7 @@ def folds_of(records: Iterable[Record], codec: Codec) -> list[tuple[Fold, bool]]
     """Every fold in the records of a log, oldest first, and whether it is in effect."""
     found: dict[int, tuple[Fold, bool]] = {}
     for record in records:
+        # Only records that may hold a fold are parsed: most records are messages, which take longer.
         if record.get("type") in ("fold", "unfold") or "json" in record:
             event = event_of(record, codec)
             if isinstance(event, Fold):
@@ -263,7 +266,7 @@ def entry(
     message = found.message
     cut = _TextBudget(CUT_CHARS if folds is None else None)
     state, by = states.get(found.seq, ("hidden", None))
-    # Calls and results stand in lists of their own, so the text has the other parts only.
+    # Calls and results have lists of their own, so the text has the other parts only.
     words = replace(message, parts=tuple(p for p in message.parts if not isinstance(p, ToolCall | ToolResult)))
     out: EntryJson = {
         "seq": found.seq,
@@ -291,6 +294,7 @@ class _TextBudget:
     def __call__(self, text: str) -> str:
         if self._left is None:
             return text
+        # One budget for all texts of a message: a hundred calls in one turn must not make a page of megabytes.
         shown = text[: self._left]
         self._left -= len(shown)
         self.exceeded = self.exceeded or len(shown) < len(text)

@@ -45,6 +45,7 @@ __all__ = [
 HandlerResult = Response | Any
 """What a handler returns: an ASGI application that sends the response."""
 
+# Orchestrators usually give up a probe after 1 to 10 s; a later answer would be read by nobody.
 _READY_SECONDS: Final = 5.0
 _PAGE: Final = "index.html"
 
@@ -69,6 +70,7 @@ async def sessions(server: ServerState, request: ApiRequest) -> HandlerResult:
     """A page of the list of sessions, the one written last first."""
     found = await server.sessions()
     if request["query"]:
+        # Within the list in memory: a search of the texts would read every log.
         wanted = request["query"].casefold()
         found = [one for one in found if wanted in one.id or wanted in _title(one).casefold()]
     if request["after"] is not None:
@@ -78,8 +80,8 @@ async def sessions(server: ServerState, request: ApiRequest) -> HandlerResult:
             raise Problem(name="not-found", detail="is no session of this list (any more)", field="after")
         found = found[at + 1 :]
     page = found[: request["limit"]]
-    known = server.pool.actors
-    rows = [payloads.session_row(_newest(one, known.get(one.id)), known.get(one.id)) for one in page]
+    actors = server.pool.actors
+    rows = [payloads.session_row(_newest(one, actors.get(one.id)), actors.get(one.id)) for one in page]
     out: SessionsJson = {"sessions": rows, "next": page[-1].id if len(found) > len(page) else None}
     return json_response(out)
 
@@ -187,7 +189,6 @@ async def turns(server: ServerState, request: ApiRequest) -> HandlerResult:
 
     def read() -> list[TurnRecord]:
         records = until_stopped(server.pool.store.records(actor.id))
-        # The turns before the newest are only passed over, so that memory does not grow with the log.
         # A deque keeps the newest only, so that memory does not grow with the log.
         return list(deque(turns_of(records), maxlen=request["limit"]))
 

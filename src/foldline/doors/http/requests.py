@@ -36,6 +36,7 @@ _BODY: Final = "body"
 # A larger body is parsed in a thread: a megabyte takes 10 ms, during which the loop would answer nobody else.
 _INLINE_BYTES: Final = 65_536
 
+# Beyond these bounds the connection is closed, whether or not the client has read the refusal.
 _DRAIN_BYTES: Final = 2**24
 _DRAIN_SECONDS: Final = 2.0
 
@@ -167,9 +168,10 @@ async def read_request(request: Request, fields: RequestFields, limits: BodyLimi
 
 def _query_values(request: Request, fields: Sequence[RequestField]) -> dict[str, Json]:
     pairs = request.query_params.multi_items()
-    known = {one.name for one in fields}
+    # An unknown parameter is refused: a misspelled `limit` that is ignored would look like a fault of the server.
+    names = {one.name for one in fields}
     for name, times in Counter(name for name, _ in pairs).items():
-        if name not in known:
+        if name not in names:
             raise _field_problem(name[:100], "is no parameter of this request")
         if times > 1:  # servers differ in which one counts
             raise _field_problem(name, "is given more than once")
@@ -188,9 +190,9 @@ async def _body_values(request: Request, fields: Sequence[RequestField], limits:
 
 
 def _check_fields(value: Mapping[str, Json], fields: Sequence[RequestField]) -> dict[str, Json]:
-    known = {one.name for one in fields}
+    names = {one.name for one in fields}
     for name in value:
-        if name not in known:
+        if name not in names:
             raise _field_problem(name[:100], "is no field of this request")
     out: dict[str, Json] = {}
     for one in fields:
@@ -207,6 +209,8 @@ def _parse_object(data: bytes, media_type: str, fields: Sequence[RequestField]) 
     # No body is the empty object where nothing is required: clients send POST /compact without one, and untyped.
     if not data and not any(one.required for one in fields):
         return {}
+    # A form or a plain text is what a page of another origin can send without asking (Fetch, "CORS-safelisted
+    # request-header"), so only JSON is accepted, with or without a token.
     if not _is_json(media_type):
         raise Problem(name="media-type", detail="must be application/json, in UTF-8", field="Content-Type")
     try:
@@ -233,6 +237,7 @@ def _is_json(media_type: str) -> bool:
 
 async def _read_body(request: Request, limits: BodyLimits) -> bytes:
     declared = request.headers.get("content-length", "")
+    # A declared length may be absent or wrong; the bytes are counted in any case.
     too_large = declared.isdecimal() and len(declared) < 20 and int(declared) > limits.max_bytes
     pieces, size = list[bytes](), 0
     try:
@@ -282,8 +287,9 @@ def _field_problem(field: str, detail: str) -> Problem:
 def _unique_names(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     out: dict[str, Json] = {}
     for name, value in pairs:
+        # Parsers differ in which of the two counts (RFC 8259, section 4).
         if name in out:
-            raise _field_problem(name[:100], "stands in the body twice")
+            raise _field_problem(name[:100], "is in the body twice")
         out[name] = value
     return out
 

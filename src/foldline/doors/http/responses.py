@@ -167,6 +167,7 @@ class Problem(Exception):  # noqa: N818 - an answer, not a fault of the package
     def as_json(self) -> dict[str, Json]:
         """The JSON object of the answer."""
         status, title = NAMES[self.name]
+        # A relative reference: the server does not know the name under which clients reach it (RFC 9457, 3.1.1).
         own: dict[str, Json] = {"type": f"/problems/{self.name}", "title": title, "status": status}
         own["detail"] = self.detail
         return {**own, **({} if self.field is None else {"field": self.field}), **self.figures}
@@ -191,6 +192,7 @@ def problem_of(error: BaseException) -> Problem | None:
         detail = "it was not done in time; it may still be going on"
     elif isinstance(error, OSError):
         detail = error.strerror or str(error)
+    # Clients retry a status with Retry-After by themselves, so only what may be over by then has one.
     headers = {"Retry-After": str(_RETRY_SECONDS)} if name in _RETRYABLE else {}
     return Problem(name=name, detail=detail, field=where, figures=figures, headers=headers)
 

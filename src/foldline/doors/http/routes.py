@@ -14,8 +14,9 @@ from foldline.messages import Json
 
 __all__ = ["ROUTES", "Route"]
 
+# Something other than white space, and no NUL, which neither PostgreSQL nor a file name can hold.
 _SOME_TEXT: Final = "^[^\\u0000]*\\S[^\\u0000]*$"
-_NEWEST: Final = 2**31 - 1
+_NEWEST: Final = 2**31 - 1  # what an INTEGER of a database holds
 _POLICY: Final = "How the context is folded from here on."
 
 _ID = RequestField(name="id", about="The id of a session.", least=1, most=64, example="20260301-093000-0a1b2c3d")

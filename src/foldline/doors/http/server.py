@@ -48,8 +48,8 @@ class TimedConnection(asyncio.Protocol):
     head_seconds = HEAD_SECONDS
     stall_seconds = STALL_SECONDS
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._unread_bytes = 0
 
@@ -88,10 +88,12 @@ class TimedConnection(asyncio.Protocol):
             self._wait_for_head()
 
     def _wait_for_head(self) -> None:
+        # Not restarted by more data: a head that trickles in byte by byte (Slowloris) must end too.
         if "head" not in self._timers:
             self._start_timer("head", self.head_seconds, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
+        # `abort`, not `close`: closing waits until the peer has read everything, which this one may never do.
         if not self._is_responding():
             self.transport.abort()
 
@@ -166,7 +168,7 @@ class _SessionServer(GracefulServer):
         """Accept no more connections, let turns end or pause, then end streams and connections."""
         self._state.stopping = True  # first: a request on an open connection could still begin a turn
         for server in self.servers:
-            server.close()
+            server.close()  # before the wait: a load balancer sends new requests elsewhere at once
         running = sum(actor.running for actor in self._state.pool.actors.values())
         if running:
             self._notice(f"Stopping; {running} running, at most {self._grace_seconds:g} s more (again: at once)")
@@ -175,6 +177,7 @@ class _SessionServer(GracefulServer):
         second = asyncio.create_task(self.at_once.wait())
         await asyncio.wait({stop, second}, return_when=asyncio.FIRST_COMPLETED)
         second.cancel()
+        # A second signal: the graceful stop is cancelled, and the same work cut off, so that all ends are recorded.
         if not stop.done():
             stop.cancel()
             await asyncio.gather(stop, return_exceptions=True)
@@ -200,7 +203,7 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        )[0]  # one socket: the user has named one address
     except OSError as error:
         raise InvalidInput(f"is no address to listen at: {error.strerror or error}", place=f"--host {host}") from None
     bound = socket.socket(family, kind, protocol)

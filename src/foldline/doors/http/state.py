@@ -131,20 +131,20 @@ class ServerState:
         self._quick_reads = Workers("foldline-glance", 2, per_owner=2, max_waiting=_MAX_WAITING_READS)
         self._subscriptions = [pool.subscribe(self.broadcast.publish), pool.subscribe(self.metrics.on_event)]
 
-    async def read(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+    async def read(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a heavy read of the store in a thread. Few run at a time, as each may hold a whole log in memory."""
-        return await self._reads.run(lambda _: work(*given, **named))
+        return await self._reads.run(lambda _: work(*args, **kwargs))
 
-    async def read_quickly(self, work: Callable[P, T], /, *given: P.args, **named: P.kwargs) -> T:
+    async def read_quickly(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a short read in a thread of its own pool, where it does not wait behind whole logs."""
-        return await self._quick_reads.run(lambda _: work(*given, **named))
+        return await self._quick_reads.run(lambda _: work(*args, **kwargs))
 
     async def sessions(self) -> list[ListedSession]:
         """The sessions, the one written last first. Those with a running turn appear as they were before it.
 
         A slow list is reused for others, for 2 s at most.
         """
-        # One reader at a time: clients that poll together wait for the same list instead of reading it each.
+        # One reader at a time: clients that poll together wait for the same list instead of each reading it.
         async with self._list_lock:
             if monotonic() >= self._list_expires:
                 # A session may be created while the list is read. Such a list is not reused.
@@ -158,6 +158,7 @@ class ServerState:
 
     def expire_sessions(self) -> None:
         """Have the list of sessions read anew: one was created or deleted."""
+        # The count tells a list that is being read right now that it is out of date.
         self._list_changes += 1
         self._list_expires = 0.0
 
@@ -175,6 +176,7 @@ class ServerState:
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new work, let turns end or pause, then end all streams. A second call with 0 cuts turns off."""
         self.stopping = True
+        # Streams end last: followers see how the turns ended.
         try:
             await self.pool.stop(grace_seconds)
         finally:

@@ -19,8 +19,8 @@ __all__ = ["Broadcast", "EventStream", "Outbox", "encode_event", "wait_for_disco
 # A comment is sent when nothing else was for so long: reverse proxies close connections that are silent for a minute.
 _HEARTBEAT_SECONDS: Final = 15.0
 
-# What may wait for a slow reader.
-_MAX_BYTES: Final = 262_144
+# The bytes that may wait for a slow reader.
+_MAX_BYTES: Final = 262_144  # for 512 streams (`ServerLimits.streams`), 128 MiB
 
 _HEARTBEAT: Final = b": here\n\n"
 _DELTAS: Final = (TextDelta, ReasoningDelta)
@@ -76,6 +76,7 @@ class Outbox:
                     await self._wake.wait()
             except TimeoutError:
                 return _HEARTBEAT
+        # All that waits in one write: a reader that was slow catches up without a system call for each word.
         pieces = b"".join(self._waiting)
         self._waiting.clear()
         self._size_bytes = 0
@@ -117,6 +118,7 @@ class EventStream:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
+            # `closed` before any await: a second cancellation here must not keep the stream in the count.
             gone.cancel()
             self._closed()
             await asyncio.gather(gone, return_exceptions=True)

@@ -52,6 +52,7 @@ class Proxy:
         if path in self.own_paths or path.startswith("/foldline/"):
             await self.own_app(scope, receive, send)
             return
+        # The page and the metrics are not counted: an open page would keep the number above 0.
         self.pending += 1
         try:
             await self._forward(scope, receive, send)
@@ -119,16 +120,17 @@ class _PassThrough:
     async def run(self, upstream: Upstream) -> None:
         """Forward the request. Raises nothing but a cancellation."""
         scope, body = self.scope, self.body
+        # Headers for the proxy itself; an upstream may refuse what it does not know.
         headers = [(name, value) for name, value in scope["headers"] if not name.startswith(b"x-foldline-")]
-        given: AsyncIterator[bytes] | bytes = b""
+        data: AsyncIterator[bytes] | bytes = b""
         # Only these headers announce a body (RFC 9112, section 6). Without them nothing is read, so that the watch for
         # a disconnect can start at once.
         if any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
-            given = body.chunks()
+            data = body.chunks()
         else:
             body.ended.set()
         try:
-            response = await upstream.send(scope["method"], self.target, headers, given, readable=False)
+            response = await upstream.send(scope["method"], self.target, headers, data, readable=False)
             try:
                 self.record.status = response.status
                 start = {"type": "http.response.start", "status": response.status, "headers": response.headers}
@@ -144,7 +146,7 @@ class _PassThrough:
             await self._failed(fault)
 
     async def _failed(self, fault: Exception) -> None:
-        if self.body.left:
+        if self.body.left:  # nobody is there to read an error
             return
         record = self.record
         if record.status:  # a part of the response is out: only a broken connection can say that the rest is missing
@@ -172,7 +174,7 @@ class _RequestBody:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Its pieces. Raises _TooLarge, _Left."""
+        """Its pieces. Raises _TooLarge, _Disconnected."""
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
@@ -180,6 +182,7 @@ class _RequestBody:
                 raise _Disconnected
             chunk = message.get("body", b"")
             self.size_bytes += len(chunk)
+            # Counted as it arrives: a chunked body announces no length.
             if self.size_bytes > self.max_bytes:
                 self.too_large = True
                 raise _TooLarge
@@ -191,8 +194,9 @@ class _RequestBody:
 
 
 async def _read_body(receive: Receive, max_bytes: int) -> bytes:
-    """A whole body. Raises _TooLarge, _Left."""
+    """A whole body. Raises _TooLarge, _Disconnected."""
     message = await receive()
+    # Most requests arrive in one message, and are passed on without a copy.
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
         if len(body) > max_bytes:

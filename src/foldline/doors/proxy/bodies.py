@@ -32,10 +32,12 @@ __all__ = [
     "stream_form",
 ]
 
+# One piece stays in the cache of a processor, and the size is checked after each.
 _PIECE_BYTES: Final = 256 * 1024
 # The most that one piece of a response may inflate to; deflate makes at most a thousand times its size of anything.
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
+# The wording of an error stands at its beginning; some servers add a copy of the request.
 _MAX_ERROR_BYTES: Final = 4 * 1024 * 1024
 
 # Inflated on the event loop: it comes to 4 MiB at most, some milliseconds of work. A thread costs a switch each way.
@@ -81,6 +83,7 @@ class Inflater:
                 self._head = chunk
                 return
             framed = chunk[0] & 0x0F == 8 and int.from_bytes(chunk[:2], "big") % 31 == 0  # RFC 1950, 2.2
+            # 15: a zlib frame; -15: none; 31, above: a gzip frame (zlib manual, inflateInit2).
             self._inflate = zlib.decompressobj(15 if framed else -15)
         while True:
             if self._inflate.eof:
@@ -90,10 +93,11 @@ class Inflater:
             plain = self._inflate.decompress(chunk, _PIECE_BYTES)
             size_bytes += len(plain)
             if size_bytes > self._max_bytes:
-                raise zlib.error("more than can be looked at")
+                raise zlib.error("more than is inspected")
             if plain:
                 yield plain
             chunk = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
+            # A full piece may have more behind it, though all input is consumed.
             if not chunk and len(plain) < _PIECE_BYTES:
                 return
 
@@ -171,6 +175,7 @@ async def read_client_request(
     mended = with_valid_markers(body) if mend_markers and not body.elsewhere else None
     if mended is None:
         return ClientRequest(body, raw, headers)
+    # The changed body is plain, so its coding must not be announced any more.
     return ClientRequest(mended, mended.raw, [each for each in headers if each[0] != ENCODING], _SETTLED)
 
 
@@ -201,6 +206,7 @@ def find_usage(tail: bytes) -> Json:
     A tool may have a parameter of that name, so the object must count input tokens.
     """
     text = tail.decode("utf-8", "replace")
+    # From the end, where the report is; eight tries bound the time for a text that is full of the word.
     for found in reversed([*_USAGE.finditer(text)][-8:]):
         try:
             value = json.JSONDecoder().raw_decode(text, found.end())[0]

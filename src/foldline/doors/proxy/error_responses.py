@@ -32,10 +32,9 @@ from foldline.messages import Json
 
 __all__ = ["ErrorResponse", "does_not_fit", "error_response", "overflow", "still_too_long", "too_large"]
 
-_MAX_DETAIL_CHARS: Final = 1_000
+_MAX_DETAIL_CHARS: Final = 1_000  # clients show it in a line or a box
 
 
-# Anthropic's API reference, "Errors". Other statuses are an `api_error` from 500 on, an `invalid_request_error` below.
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
     """A complete error response."""
@@ -57,6 +56,7 @@ def overflow(
     plain = _overflow_error(dialect, tokens, limit, "")
     error = plain
     if detail:
+        # The detail may quote an upstream whose words mean another failure to a client, such as a rate limit.
         fuller = _overflow_error(dialect, tokens, limit, f" ({_short(detail)})")
         error = fuller if _classification(fuller) == _classification(plain) else plain
     if streamed and dialect_named(dialect).stream.shape == "response":
@@ -73,6 +73,7 @@ def error_response(
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> ErrorResponse:
     """Any other error, in the dialect's form, with further `headers`."""
+    # Named, or people would look for the error at their provider.
     text = f"foldline: {_short(message)}"
     return _json_response(status, dialect_named(dialect or "openai-chat").errors.refused(status, text, code), headers)
 
@@ -110,6 +111,7 @@ def still_too_long(
     dialect: str, failure: Failure, body: RequestBody | None, sent_tokens: int, window_tokens: int
 ) -> ErrorResponse:
     """The error for a request that the upstream refused repeatedly, with the upstream's figures if it gave any."""
+    # More than the limit in any case: clients compute from the difference how much to drop.
     limit = failure.limit or window_tokens
     return _overflow_of(dialect, body, max(failure.requested or sent_tokens, limit + 1), limit, failure.message)
 

@@ -39,7 +39,7 @@ __all__ = ["ProxyExchange", "ProxyServices"]
 _PLAN_MODE: Final[Mapping[Mode, PlanMode]] = {"normal": "fold", "dry-run": "look", "strict": "refuse"}
 
 _OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
-_CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # what another request cures
+_CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # cured by another request
 
 # With these statuses an unknown error may be about a defect that is known of the request, such as an orphaned result.
 _INVALID: Final = (400, 422)
@@ -52,7 +52,7 @@ _MAX_RECOVERIES: Final = 6
 # that has begun with status 200, and once the client has seen a byte of it the request cannot be sent again.
 _MAY_OVERFLOW: Final = 0.5
 
-_MAX_ERROR_BYTES: Final = 1024 * 1024
+_MAX_ERROR_BYTES: Final = 1024 * 1024  # its wording stands at the beginning
 # A response that is not streamed is inspected before it is passed on, up to this size.
 _MAX_WHOLE_BYTES: Final = 32 * 1024 * 1024
 
@@ -143,7 +143,7 @@ class ProxyExchange:
         try:
             with self._own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
                 return await self._fold(self.body)
-            self.planned, self.record.outcome = None, "open"
+            self.planned, self.record.outcome = None, "open"  # only reached after a fault
         except DoesNotFit as error:
             if self.services.mode != "dry-run":
                 await self._refuse(self._does_not_fit(error))
@@ -198,7 +198,7 @@ class ProxyExchange:
         except Exception as error:  # noqa: BLE001 - whatever it is, the request goes on without the engine
             self.record.faulty, self.record.warning = True, f"{consequence}: a fault of the proxy"
             reason = redact(str(error))[:500]
-            self.services.notice(f"A fault of ours; request {self.record.number} is {consequence}: {reason}")
+            self.services.notice(f"A fault of the proxy; request {self.record.number} is {consequence}: {reason}")
             # The traceback without the message, which may hold words of the conversation.
             self.services.notice("".join(traceback.format_tb(error.__traceback__)) + type(error).__name__)
 
@@ -206,14 +206,14 @@ class ProxyExchange:
 
     async def _send_until_answered(self, data: bytes) -> None:
         """Send a request, and smaller ones in its place while the upstream refuses it for a reason that they cure."""
-        kept = [(name, value) for name, value in self.headers if not name.startswith(_OWN_HEADERS)]
+        forwarded = [(name, value) for name, value in self.headers if not name.startswith(_OWN_HEADERS)]
         self.record.own_seconds = perf_counter() - self.record.began
         while True:
             # Unchanged bytes keep the coding in which they came; changed ones are sent plain.
             unchanged = data is self.raw or (self.body is not None and data is self.body.raw)
             self.sent = data = self.raw if unchanged else data
             self.record.sent_bytes = len(data)
-            headers = kept if unchanged else [(name, value) for name, value in kept if name != ENCODING]
+            headers = forwarded if unchanged else [(name, value) for name, value in forwarded if name != ENCODING]
             response = await self._send(headers, data)
             try:
                 smaller = await self._relay(response)
@@ -267,7 +267,7 @@ class ProxyExchange:
         return None
 
     async def _peek(self, response: UpstreamResponse, chunks: AsyncIterator[bytes]) -> tuple[list[bytes], bytes | None]:
-        """Read what must be seen before anything is passed on. Returns the chunks, and the error in them."""
+        """Read what decides before anything is passed on. Returns the chunks, and the error in them."""
         held: list[bytes] = []
         if response.status >= 400:
             await buffer_until(held, chunks, _MAX_ERROR_BYTES, lambda chunk: False)
@@ -344,9 +344,9 @@ class ProxyExchange:
     async def _start_response(self, status: int, headers: Headers) -> None:
         self.record.status = status
         self._observe()  # before the headers: they report a truncation that the usage shows
-        kept = [(name, value) for name, value in headers if not name.lower().startswith(_OWN_HEADERS)]
+        theirs = [(name, value) for name, value in headers if not name.lower().startswith(_OWN_HEADERS)]
         own = report_headers(self.planned, self.record, self.services.mode)
-        await self.send({"type": "http.response.start", "status": status, "headers": [*kept, *own]})
+        await self.send({"type": "http.response.start", "status": status, "headers": [*theirs, *own]})
 
     async def _send_chunk(self, chunk: bytes) -> None:
         self.record.mark_first_byte()

@@ -50,21 +50,20 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        shown = headers.get(TOKEN_HEADER, b"")
+        token = headers.get(TOKEN_HEADER, b"")
         # The token is the proxy's own: the upstream must not see it.
-        if shown:
-            kept = [header for header in scope["headers"] if header[0] != TOKEN_HEADER]
-            scope = {**scope, "headers": kept}
+        if token:
+            scope = {**scope, "headers": [header for header in scope["headers"] if header[0] != TOKEN_HEADER]}
         raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
         # A loop: a client that puts the token into a base URL that has it already should still get through.
         while raw_path.startswith(_TOKEN_PREFIX):
-            given, slash, rest = raw_path[len(_TOKEN_PREFIX) :].partition(b"/")
-            shown = shown or unquote_to_bytes(given)
+            quoted, slash, rest = raw_path[len(_TOKEN_PREFIX) :].partition(b"/")
+            token = token or unquote_to_bytes(quoted)
             raw_path = slash + rest or b"/"
             scope = {**scope, "raw_path": raw_path, "path": unquote(raw_path.decode("latin-1"))}
         refusal = (
             self._foreign_refusal(scope, headers)
-            or self._token_refusal(scope, headers, shown)
+            or self._token_refusal(scope, headers, token)
             or _socket_refusal(scope, headers)
         )
         if refusal is None:
@@ -78,6 +77,8 @@ class Gate:
             return _refused(scope, 400, "there are several headers Host")
         if self._hosts is None:
             return None
+        # A page of any site can send requests to a server on this machine, and read the answers after DNS rebinding.
+        # Host, Origin and Sec-Fetch-Site are what a browser does not let it forge.
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if host_name(host) not in self._hosts and not may_omit_host(scope, b"host" in headers):
             return _refused(scope, 403, f"this proxy is not {host[:100]!r} (--allow-host adds a name)")
@@ -88,22 +89,23 @@ class Gate:
             return _refused(scope, 403, "a page of another site may ask nothing")
         return None
 
-    def _token_refusal(self, scope: Scope, headers: dict[bytes, bytes], shown: bytes) -> ErrorResponse | None:
+    def _token_refusal(self, scope: Scope, headers: dict[bytes, bytes], token: bytes) -> ErrorResponse | None:
         if self._token is None or (scope["path"] in FREE_PATHS and scope["method"] in {"GET", "HEAD"}):
             return None
-        if not shown and _is_own(scope["path"]):
-            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            shown = given.strip() if scheme.lower() == b"bearer" else b""
-        if hmac.compare_digest(shown, self._token):
+        if not token and _is_own(scope["path"]):
+            scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+            token = credentials.strip() if scheme.lower() == b"bearer" else b""
+        # In constant time: a comparison that stops at the first difference would reveal the token byte by byte.
+        if hmac.compare_digest(token, self._token):
             return None  # also after wrong ones: behind a load balancer all clients share one address
         address = (scope.get("client") or ("", 0))[0]
-        wait_seconds = self._wrong.wait_seconds(address, take=bool(shown))
+        wait_seconds = self._wrong.wait_seconds(address, take=bool(token))
         if wait_seconds:
             after = ((b"retry-after", b"%d" % math.ceil(wait_seconds)),)
             return _refused(scope, 429, "too many wrong tokens came from this address", after)
         ways = "send the header X-Foldline-Token, or put /~TOKEN before /v1 in the base URL"
-        said = "this is not the token of the proxy" if shown else f"the proxy wants its token: {ways}"
-        return _refused(scope, 401, said, _CHALLENGE)
+        detail = "this is not the token of the proxy" if token else f"the proxy wants its token: {ways}"
+        return _refused(scope, 401, detail, _CHALLENGE)
 
 
 def _is_own(path: str) -> bool:
@@ -112,6 +114,7 @@ def _is_own(path: str) -> bool:
 
 
 def _socket_refusal(scope: Scope, headers: dict[bytes, bytes]) -> ErrorResponse | None:
+    # Refused in words: some clients try a websocket first, and fall back to HTTP after a refusal (RFC 9110, 15.5.22).
     if headers.get(b"upgrade", b"").strip().lower() != b"websocket":
         return None
     return _refused(scope, 426, "the proxy speaks HTTP, not websockets", _NO_SOCKETS)

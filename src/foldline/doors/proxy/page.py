@@ -22,6 +22,7 @@ from foldline.failures.failure import Kind
 
 __all__ = ["FREE_PATHS", "LabelValues", "ProxyMetrics", "routes"]
 
+# From the half millisecond of a request that passes to the minute of one that waits for a summary.
 _OWN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _FIRST_BYTE_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -31,6 +32,7 @@ _OUTCOMES: Final = frozenset(get_args(Outcome))
 
 _REPORTED: Final = ("input", "cached", "output", "summary")
 _KINDS: Final = ("given", "sent", "saved", *_REPORTED)
+# Stands for every value that a client or an upstream can invent: each new one would be a series for ever.
 _OTHER: Final = "other"
 _NONE: Final = "none"
 
@@ -84,11 +86,11 @@ def routes(status: ProxyStatus, metrics: ProxyMetrics) -> list[Route]:
     async def folds(request: Request) -> Response:
         found = status.folds(request.query_params.get("session", ""))
         if found is None:
-            return _problem(404, "this conversation is not known, or was let go of")
+            return _problem(404, "this conversation is not known, or is no longer listed")
         return json_response({"folds": found})
 
     async def events(request: Request) -> ASGIApp:
-        if request.method == "HEAD":
+        if request.method == "HEAD":  # the body of a stream would never end
             return Response(media_type="text/event-stream")
         return status.follow() or _problem(503, "too many pages follow already", Retry_After="30")
 
@@ -154,6 +156,7 @@ class ProxyMetrics:
     """A listener with Prometheus metrics. No label has a value that a client invents, so the series are bounded."""
 
     def __init__(self) -> None:
+        # Not the global registry: a process may run several proxies, as tests do.
         self._registry = registry = CollectorRegistry()
         self._reducers = LabelValues(32)
 
@@ -177,9 +180,8 @@ class ProxyMetrics:
         self._first = histogram(
             "first_byte_seconds", "From the arrival of a request to its answer", _FIRST_BYTE_SECONDS
         )
-        self._of_kind = {
-            kind: self._tokens.labels(kind) for kind in _KINDS
-        }  # created at once: a rate needs a first sample
+        # Created at once: a rate needs a first sample.
+        self._of_kind = {kind: self._tokens.labels(kind) for kind in _KINDS}
         self._conversations = Gauge("foldline_proxy_conversations", "Conversations in memory", registry=registry)
         self._streams = Gauge("foldline_proxy_streams", "Requests under way", registry=registry)
         self._store_up = Gauge("foldline_proxy_store_up", "1 while the store can be reached", registry=registry)
@@ -199,6 +201,7 @@ class ProxyMetrics:
         outcome = served.outcome if served.outcome in _OUTCOMES else _OTHER
         status = str(served.status) if 100 <= served.status <= 599 else _NONE
         self._requests.labels(dialect, outcome, status).inc()
+        # What an upstream reports was paid for in any case; the proxy's own counts are of requests that a model read.
         kinds = _KINDS if is_answered(served) else _REPORTED
         for kind in kinds:
             tokens = getattr(served, f"{kind}_tokens")

@@ -56,8 +56,9 @@ _SIGNED: Final = re.compile(rb"AWS4-[A-Z0-9-]+ .*?Credential=([^/,\s]+)")
 # token claims reference". The signature is not checked here: an upstream that checks tokens refuses a forged one.
 _LASTING_CLAIMS: Final = ("iss", "sub", "azp", "client_id", "appid", "tid", "oid")
 
+# Above it a header is no token that a server accepts; parsing it would only cost time.
 _MAX_TOKEN_CHARS: Final = 16_384
-_MAX_NAME_BYTES: Final = 1_000
+_MAX_NAME_BYTES: Final = 1_000  # hashed, so it is bounded for time and not for memory
 
 # Where a path names the model: Azure (`/openai/deployments/{name}/…`), Vertex and Gemini (`/models/{name}:method`),
 # hosts that put a repository before a dialect's path (`/models/{owner}/{name}/v1/…`), Bedrock (`/model/{id}/invoke`).
@@ -108,6 +109,7 @@ def model_at(path: str) -> str:
     """The model in a path, decoded; "" without one."""
     found = _model_match(path)
     name = unquote(found["model"]) if found else ""
+    # A longer one is no model, and would be stored with limits and in logs.
     return name if len(name) <= _MAX_MODEL_CHARS else ""
 
 
@@ -125,8 +127,9 @@ def as_event_stream(target: str) -> str:
     path, _, query = target.partition("?")
     if _GENERATE.search(path) is None:
         return target
-    kept = [pair for pair in query.split("&") if pair and not pair.startswith("alt=")]
-    return f"{_GENERATE.sub(':streamGenerateContent', path)}?{'&'.join([*kept, 'alt=sse'])}"
+    # Without alt=sse, Gemini streams one JSON array that cannot be parsed before its end.
+    pairs = [pair for pair in query.split("&") if pair and not pair.startswith("alt=")]
+    return f"{_GENERATE.sub(':streamGenerateContent', path)}?{'&'.join([*pairs, 'alt=sse'])}"
 
 
 def _model_match(path: str) -> re.Match[str] | None:
@@ -150,8 +153,8 @@ def media_type(headers: Headers) -> str:
 
 def encoding(headers: Headers) -> str:
     """The content codings of a body, in the order in which they were applied (RFC 9110, 8.4); "" for none."""
-    given = [value.decode("latin-1").strip() for name, value in headers if name.lower() == ENCODING]
-    return ", ".join(given).lower()
+    codings = [value.decode("latin-1").strip() for name, value in headers if name.lower() == ENCODING]
+    return ", ".join(codings).lower()
 
 
 # --- credentials ------------------------------------------------------------------------------------------------------
@@ -163,13 +166,15 @@ def client_of(headers: Headers, query: bytes = b"") -> bytes:
     What is learned from one client, and summaries written for it, serve requests with the same hash only. A token that
     is renewed in mid-conversation keeps its hash if it names its owner.
     """
+    # Sorted: the order of headers says nothing, and differs between a client's connections.
     found = sorted(_credentials(headers, query))
     if not found:
         return b""
-    made = blake2b(digest_size=16, person=b"foldline client")
+    # Only the hash is stored, never a key. The lengths keep ("ab", "c") apart from ("a", "bc").
+    digest = blake2b(digest_size=16, person=b"foldline client")
     for name, value in found:
-        made.update(b"%d:%b=%d:%b" % (len(name), name, len(value), value))
-    return made.digest()
+        digest.update(b"%d:%b=%d:%b" % (len(name), name, len(value), value))
+    return digest.digest()
 
 
 def is_credential(header: str) -> bool:
@@ -179,8 +184,8 @@ def is_credential(header: str) -> bool:
 
 def session_name(headers: Headers, client: bytes) -> str:
     """A hash of the name that a client gives its conversation, keyed by `client`: two clients may choose the same."""
-    given = next((value for name, value in headers if name == b"x-foldline-session"), b"").strip()
-    return blake2b(given[:_MAX_NAME_BYTES], key=client, digest_size=16).hexdigest() if given else ""
+    name = next((value for key, value in headers if key == b"x-foldline-session"), b"").strip()
+    return blake2b(name[:_MAX_NAME_BYTES], key=client, digest_size=16).hexdigest() if name else ""
 
 
 def _credentials(headers: Headers, query: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -198,7 +203,7 @@ def _lasting_part(value: bytes) -> bytes:
     signed = _SIGNED.match(value)
     if signed:
         return b"aws4 " + signed[1]
-    token = value.rpartition(b" ")[2]
+    token = value.rpartition(b" ")[2]  # after a scheme such as Bearer
     claims = _claims(token.split(b".")) if len(token) <= _MAX_TOKEN_CHARS else {}
     if not isinstance(claims.get("sub"), str) or not isinstance(claims.get("iss"), str):
         return value

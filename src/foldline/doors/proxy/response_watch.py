@@ -26,14 +26,14 @@ __all__ = ["ResponseWatch", "buffer_until", "decoded"]
 # Of a longer event only the beginning and the end are kept: its name stands in one, its usage in the other.
 _MAX_EVENT_BYTES: Final = 1024 * 1024
 
-_MAX_WHOLE_BYTES: Final = 16 * 1024 * 1024
+_MAX_WHOLE_BYTES: Final = 16 * 1024 * 1024  # a larger reply passes without a look at its usage
 _HEAD_BYTES: Final = 4 * 1024
 _TAIL_BYTES: Final = 16 * 1024
 # Events of Responses repeat the request (tools, instructions): 100 KB cost as much time as a thousand pieces of text.
 # So longer events are not parsed where their beginning and end suffice.
 _LONG_BYTES: Final = 8 * 1024
 
-_MAX_NAMES: Final = 64
+_MAX_NAMES: Final = 64  # of a usage report: an upstream could invent new ones for ever
 
 # Two line ends in a row end an event, in any mixture: "\r\n\r\n" contains the second pair, "\r\n\n" the first.
 _BLANKS: Final = frozenset({b"\n\n", b"\n\r", b"\r\r"})
@@ -248,8 +248,8 @@ class ResponseWatch:
 
     def _inspect_named(self, value: Mapping[str, Any], data: str, name: str) -> None:
         """Inspect an event of Anthropic or Responses, which names its type."""
-        given = value.get("type")
-        kind = given if isinstance(given, str) and given else name
+        named = value.get("type")
+        kind = named if isinstance(named, str) and named else name
         self._report(value.get("usage"))
         if kind in self._words.errors or name == "error" or (value.get("error") and "type" not in value):
             self._fail(data)
@@ -344,7 +344,7 @@ class ResponseWatch:
             self._stop(value, "stop_reason")
         self._end()
 
-    # --- what they come to -------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         if self.error is None:

@@ -27,7 +27,7 @@ __all__ = [
     "spent_usd",
 ]
 
-_MAX_HEADER_CHARS: Final = 400
+_MAX_HEADER_CHARS: Final = 400  # servers often bound all headers to 8 KiB, and the upstream's come on top
 # Line breaks, control characters and other scripts have no place in a header; runs of white space become one space.
 _NOT_PRINTABLE: Final = re.compile("[^!-~]+")
 
@@ -141,6 +141,7 @@ class ExchangeRecord:
         summary_model: str = "",
     ) -> ServedRequest:
         """The record of the request, which has ended now."""
+        # In a dry run the plan says what would have been sent; the request itself went out unchanged.
         plan = None if planned is None else planned.plan
         folded = plan is not None and plan.changed and mode == "normal"
         return ServedRequest(
@@ -201,6 +202,7 @@ def report_headers(planned: PlannedRequest | None, record: ExchangeRecord, mode:
             "window": str(record.window_tokens),
             "session": planned.session,
         }
+        # Emptied as it is read: the client is warned once, not with each response from then on.
         if planned.cached.truncated:
             found["truncated"], planned.cached.truncated = planned.cached.truncated, ""
     if mode != "normal":

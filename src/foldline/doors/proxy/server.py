@@ -23,15 +23,15 @@ CUT: Final = "foldline.cut"
 """In the scope of a request: a function that closes the client's connection, so that a broken response does not look
 complete. What was sent before still arrives."""
 
-_BODY_SECONDS: Final = 60.0  # a request body may pause for so long
+_BODY_SECONDS: Final = 60.0  # the longest pause of a request body
 _MAX_HEAD_BYTES: Final = 65_536  # httptools has no limit of its own
 _LAST_SECONDS: Final = 5  # for the application to notice that a connection was cut
 _DRAIN_SECONDS: Final = 2.0  # for a client to read a refusal, and to stop sending
-_POLL_SECONDS: Final = 0.02  # between two looks of a stop at what is left
+_POLL_SECONDS: Final = 0.02  # between two checks of a stop
 
-# What every response begins with, and when each byte of it is written early, after the byte before. The first two find
-# a client on this machine or network that has gone, later ones one that is far away or goes later. There are no more
-# than fit before the status code.
+# The beginning of every response, and the pauses before each byte of it that is written early. The first two bytes find
+# a client on this machine or network that has gone, later ones a client that is far away or goes later. There are no
+# more than fit before the status code.
 _STATUS_LINE_START: Final = b"HTTP/1.1 "
 _PROBE_SECONDS: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
 
@@ -103,15 +103,15 @@ class ProxyConnection(TimedConnection, HttpToolsProtocol):
     body_seconds = _BODY_SECONDS
     max_head_bytes = _MAX_HEAD_BYTES
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._head_bytes = 0
         self._last_data = 0.0
         self._in_head, self._declined_upgrade, self._ignores_input = True, False, False
         self._refusal = b""  # the response to a request that is refused by its head
         self._half_closed: HalfClosedProbe | None = None
 
-    # --- what comes --------------------------------------------------------------------------------------------------
+    # --- input -------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         """Parse data, and start the time limits of what is still incomplete."""
@@ -155,8 +155,8 @@ class ProxyConnection(TimedConnection, HttpToolsProtocol):
         method, url, headers = self.parser.get_method(), self.url, self.headers
         self._declined_upgrade = False
         self.parser = httptools.HttpRequestParser(self)
-        kept = [b"%b: %b\r\n" % (name, value) for name, value in headers if name not in _UPGRADE_HEADERS]
-        return b"".join((method, b" ", url, b" HTTP/1.1\r\n", *kept, b"\r\n"))
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in headers if name not in _UPGRADE_HEADERS]
+        return b"".join((method, b" ", url, b" HTTP/1.1\r\n", *lines, b"\r\n"))
 
     def send_400_response(self, msg: str) -> None:
         """Refuse malformed data. In the middle of a response the connection can only be cut."""
@@ -186,6 +186,7 @@ class ProxyConnection(TimedConnection, HttpToolsProtocol):
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Handle a half-close: a client whose request is complete may still listen (RFC 9112, section 9.6)."""
+        # A request that is incomplete can get no response, so the connection may close.
         if self._ignores_input or not self._is_responding() or self.cycle.more_body:
             return False
         self._half_closed = HalfClosedProbe(self.cycle, self.loop)
@@ -216,6 +217,7 @@ class ProxyConnection(TimedConnection, HttpToolsProtocol):
             self._refusal = _HEAD_TOO_LARGE
             raise ValueError("the head came in one piece, and is too long")  # becomes an HttpParserError
         coded = [value for name, value in self.headers if name == b"transfer-encoding"]
+        # A body whose end the proxy and the upstream see at different places is request smuggling (RFC 9112, 11.2).
         if coded and (refusal := _coding_refusal(b",".join(coded))):
             self._refusal = refusal
             raise ValueError("its body cannot be read")  # becomes an HttpParserError
@@ -246,6 +248,7 @@ class ProxyConnection(TimedConnection, HttpToolsProtocol):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _cut(self, cycle: RequestResponseCycle) -> None:
+        # `close`, not `abort`: what was sent before still arrives, and only the end is missing.
         cycle.disconnected = True
         cycle.message_event.set()
         self.transport.close()
@@ -329,6 +332,7 @@ class _ProxyServer(GracefulServer):
                 self._notice(f"Cutting off {len(state.connections)} that did not end")
                 break
             await asyncio.sleep(_POLL_SECONDS)
+        # Summaries first: a thread that waits for one would hold up the end of its request.
         self._cutting()
         for connection in list(state.connections):
             if connection.transport is not None:

@@ -79,6 +79,7 @@ async def open_proxy(
     from foldline.store.learned_limits import ClientLimits
     from foldline.store.paths import learned_path
 
+    # The stack closes in reverse: requests use all of it, so the connections to the upstream end last.
     async with AsyncExitStack() as stack:
         learned = ClientLimits(learned_path(environ))
         upstream = Upstream(
@@ -92,9 +93,9 @@ async def open_proxy(
                 policy=without_guard(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned
             ),
             max_bytes=settings.memory_bytes,
-            store=await asyncio.to_thread(
-                _conversation_store, settings.store, notice
-            ),  # connecting to a database may take long
+            # In a thread: connecting to a database may take long.
+            store=await asyncio.to_thread(_conversation_store, settings.store, notice),
+            # A database is there to be shared; a folder could be, but then each request would read files of others.
             shared=settings.store is not None and is_address(settings.store),
             notice=notice,
         )

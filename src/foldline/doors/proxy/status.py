@@ -15,6 +15,7 @@ from foldline.messages import Json
 
 __all__ = ["ProxyStatus"]
 
+# Together some megabytes of memory, and a first state of a page that is sent in a second.
 MAX_REQUESTS: Final = 200
 MAX_CONVERSATIONS: Final = 1_000
 MAX_FOLDS: Final = 20
@@ -23,7 +24,7 @@ MAX_FOLDS: Final = 20
 MAX_FOLLOWERS: Final = 64
 """Pages that may follow at one time."""
 
-# All changes of so long go to followers in one event, so that encoding them costs the same at any rate of requests.
+# Changes are collected for so long and sent as one event, so that encoding costs the same at any rate of requests.
 _PACE_SECONDS: Final = 0.25
 
 _TEXT_CHARS: Final = 300
@@ -140,8 +141,9 @@ class ProxyStatus:
 
     def __call__(self, served: ServedRequest) -> None:
         """Count a request that has ended."""
-        known = self._conversations.get(served.session)
-        caches = bool(served.cached_tokens) or (known is not None and known.totals.cached_tokens > 0)
+        conversation = self._conversations.get(served.session)
+        # One report of cached tokens shows that the upstream caches; a fold may empty the cache for a request or two.
+        caches = bool(served.cached_tokens) or (conversation is not None and conversation.totals.cached_tokens > 0)
         usd = saved_usd(served, cached=caches) if is_answered(served) else None
         if usd is None and served.summaries and (spent := spent_usd(served)) is not None:
             usd = -spent  # summaries are paid for even if the request itself failed
@@ -149,9 +151,9 @@ class ProxyStatus:
         ended = _without_bulk(served)
         self._requests.appendleft(ended)
         if served.session:
-            if known is None:
-                known = self._conversations[served.session] = _ConversationStatus(served.session)
-            known.add(served, usd)
+            if conversation is None:
+                conversation = self._conversations[served.session] = _ConversationStatus(served.session)
+            conversation.add(served, usd)
             self._conversations.move_to_end(served.session)
             if len(self._conversations) > MAX_CONVERSATIONS:
                 self._conversations.popitem(last=False)
@@ -180,14 +182,15 @@ class ProxyStatus:
 
     def folds(self, session: str) -> list[dict[str, Json]] | None:
         """The newest folds of a conversation, newest first; None for an unknown or dropped conversation."""
-        known = self._conversations.get(session)
-        return None if known is None else list(reversed(known.lines))
+        conversation = self._conversations.get(session)
+        return None if conversation is None else list(reversed(conversation.lines))
 
     def follow(self) -> EventStream | None:
         """A stream of one event `state` and then `change` events; None when too many pages follow already.
 
         A slow reader gets the event `behind`, and should fetch the state again.
         """
+        # The state is the first event of the stream itself: fetched before it, changes in between would be lost.
         return self._followers.add(encode_event("state", self.state()))
 
     def stop(self) -> None:
@@ -195,10 +198,11 @@ class ProxyStatus:
         self._followers.stop()
 
     def _change_event(self, sessions: Iterable[str], requests: Iterable[_EndedRequest]) -> bytes:
-        known = [one for session in sessions if (one := self._conversations.get(session)) is not None]
+        # A conversation may have been dropped since its change was noted.
+        listed = [one for session in sessions if (one := self._conversations.get(session)) is not None]
         change: dict[str, Json] = {
             "totals": self._totals.plain(),
-            "conversations": [one.plain() for one in known],
+            "conversations": [one.plain() for one in listed],
             "requests": [_request(one) for one in requests],
         }
         return encode_event("change", change)
@@ -207,8 +211,10 @@ class ProxyStatus:
 class _Followers:
     """The pages that follow, and the changes that were not sent to them yet."""
 
-    def __init__(self, news: Callable[[Iterable[str], Iterable[_EndedRequest]], bytes], pace_seconds: float) -> None:
-        self._change_event, self._pace_seconds = news, pace_seconds
+    def __init__(
+        self, change_event: Callable[[Iterable[str], Iterable[_EndedRequest]], bytes], pace_seconds: float
+    ) -> None:
+        self._change_event, self._pace_seconds = change_event, pace_seconds
         self._outboxes: set[Outbox] = set()
         self._sessions: dict[str, None] = {}
         self._requests: deque[_EndedRequest] = deque(maxlen=MAX_REQUESTS)
@@ -244,6 +250,7 @@ class _Followers:
 
     def _send(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer, self._sent_at = None, loop.time()
+        # Encoded once for all followers.
         piece = self._change_event(self._sessions, self._requests)
         self._sessions.clear()
         self._requests.clear()

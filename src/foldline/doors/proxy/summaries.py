@@ -54,7 +54,7 @@ class SummaryClient:
         self._pending: dict[bytes, Future[Completion]] = {}
         self._lock = RLock()  # reentrant: a future that is done already calls `_done` at once, inside the lock
         self._tasks: set[asyncio.Task[object]] = set()
-        self._closed = False
+        self._closed = False  # read and written under the lock: threads begin summaries, the loop closes
         self._client: httpx.AsyncClient | None = None
 
     def for_request(
@@ -75,6 +75,7 @@ class SummaryClient:
 
         It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also once this is closed.
         """
+        # Streamed: a summary takes a minute, and a gateway may close a connection that is silent for so long.
         target = as_event_stream(target)
         if self._model and target:
             path, mark, query = target.partition("?")
@@ -129,6 +130,7 @@ class SummaryClient:
         with self._lock:
             self._closed = True
             pending = list(self._pending.values())
+        # Outside of the lock: a cancelled future calls `_done` here, which changes the table.
         for future in pending:
             future.cancel()  # which cancels its task too
 
@@ -157,6 +159,7 @@ class SummaryClient:
                 del self._pending[key]
             if done.cancelled() or done.exception() is not None:
                 return
+            # Without usage: the tokens were paid for once, and count for the request that began it.
             self._cache[key] = replace(done.result(), usage=None)
             if len(self._cache) > self._max_cached:
                 self._cache.popitem(last=False)
@@ -184,6 +187,7 @@ class RequestSummariser:
 
     def __call__(self, messages: list[dict[str, str]], max_output_tokens: int, /) -> Completion:
         """A summary for plain texts."""
+        # With the client in the key: a summary holds the words of a conversation, and may only go back to its owner.
         key = _key([self._client, self._target, self._dialect, self.model, messages, max_output_tokens])
         return self._fetch(key, None, lambda asks: asks(messages, max_output_tokens))
 

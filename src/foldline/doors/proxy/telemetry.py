@@ -56,7 +56,7 @@ _PROVIDERS: Final[Mapping[str, str]] = {
 # A model's name is the client's text. Metrics keep so many names apart, so that no client can create endless series.
 _MAX_MODELS: Final = 200
 
-_NAME_CHARS: Final = 200
+_NAME_CHARS: Final = 200  # backends cut or refuse long attributes
 
 # The purpose of a model call that no client made; the conventions define no attribute for it.
 _PURPOSE: Final = "foldline.purpose"
@@ -138,6 +138,7 @@ class Telemetry:
     def _span(self, served: ServedRequest, operation: str, common: Mapping[str, Any]) -> None:
         model = served.model[:_NAME_CHARS]
         began = _nanoseconds(served)
+        # Made after the fact, with the times of the request: an open span would have to follow it between tasks.
         span = self._tracer.start_span(
             f"{operation} {model}".rstrip(),
             context=self._parent(served),
@@ -171,6 +172,7 @@ class Telemetry:
         self._measure_summaries(served, common)
         if operation != "chat":
             return
+        # By the conventions error.type belongs to the duration, not to the token usage.
         plain = {name: value for name, value in labels.items() if name != "error.type"}
         for kind, tokens in (("input", served.input_tokens), ("output", served.output_tokens)):
             if tokens is not None:
@@ -240,7 +242,7 @@ def _exports(signal: str) -> bool:
 
 def _request_attributes(served: ServedRequest, model: str) -> dict[str, Any]:
     """Attributes that the conventions define; unknown values are left out."""
-    given = {
+    attributes = {
         "gen_ai.request.model": model or None,
         "gen_ai.request.stream": served.streamed or None,
         "gen_ai.conversation.id": served.session or None,
@@ -250,7 +252,7 @@ def _request_attributes(served: ServedRequest, model: str) -> dict[str, Any]:
         "gen_ai.response.time_to_first_chunk": served.first_byte_seconds if served.streamed else None,
         "http.response.status_code": served.status or None,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _foldline_attributes(served: ServedRequest) -> dict[str, Any]:

@@ -49,7 +49,7 @@ _READ_BUFFER_BYTES: Final = 65_536
 # From this size on a body is written in pieces, so that the event loop does other work between them.
 _LARGE_BYTES: Final = 2**20
 
-_HEADER_BYTES: Final = 65_536
+_HEADER_BYTES: Final = 65_536  # as much as clients may send: gateways add long headers of their own
 # How long an idle connection is kept. Cloud load balancers close theirs after 60 s or more.
 _KEEPALIVE_SECONDS: Final = 55.0
 
@@ -163,9 +163,9 @@ class Upstream:
             connector=aiohttp.TCPConnector(
                 limit=self._connections, keepalive_timeout=_KEEPALIVE_SECONDS, ttl_dns_cache=60, ssl=trusted
             ),
-            cookie_jar=aiohttp.DummyCookieJar(),
+            cookie_jar=aiohttp.DummyCookieJar(),  # a cookie of one client must not reach another
             timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_seconds, sock_read=self._silence_seconds),
-            auto_decompress=False,
+            auto_decompress=False,  # the client gets the bytes as they came
             skip_auto_headers=_NO_AUTO_HEADERS,
             read_bufsize=_READ_BUFFER_BYTES,
             max_line_size=_HEADER_BYTES,
@@ -199,7 +199,7 @@ class Upstream:
         asking a model changes nothing. (aiohttp does so only where the method is idempotent.)
         """
         if not _TARGET.fullmatch(target):
-            raise UpstreamFault("protocol", f"{self._name}: what is asked for is no path")
+            raise UpstreamFault("protocol", f"{self._name}: the target of the request is no path")
         sent, data = _prepared(method, list(headers), body, readable)
         url = self._url(url_at(self._base, target), encoded=True)
         loop, may_repeat = asyncio.get_running_loop(), readable and isinstance(body, bytes)
@@ -232,7 +232,7 @@ class Upstream:
                     url,
                     headers=headers,
                     data=_written(data) if body is None else body.pieces(),
-                    allow_redirects=False,
+                    allow_redirects=False,  # the key must not follow to another host
                     proxy=self._proxy,
                     trace_request_ctx=trace_context,
                 )
@@ -300,7 +300,7 @@ class _Upload:
 
 @dataclass(slots=True)
 class _RequestTrace:
-    """What aiohttp reports of a request on its way."""
+    """What aiohttp reports of a request while it is sent."""
 
     on_sent: Callable[[], None] | None
     reused: bool = False  # sent on a kept connection
@@ -320,20 +320,20 @@ def _written(data: bytes | None) -> bytes | BytesIO | None:
 
 
 def _prepared(
-    method: str, given: list[Header], body: bytes | AsyncIterator[bytes], readable: bool
+    method: str, headers: list[Header], body: bytes | AsyncIterator[bytes], readable: bool
 ) -> tuple[list[tuple[str, str]], bytes | AsyncIterator[bytes] | None]:
     """The headers to send, and the body; None for a request without one."""
-    named = _named(value for name, value in given if name == b"connection")
+    named = _named(value for name, value in headers if name == b"connection")
     length, is_chunked, sent = "", False, list[tuple[str, str]]()
-    for name, value in given:
+    for name, value in headers:
         if name in _NOT_FORWARDED or name in named:
             if name == b"content-length":
                 length = value.decode("ascii")
             elif name == b"transfer-encoding":
                 is_chunked = True
             continue
-        kept = _readable(value) if readable and name == b"accept-encoding" else value
-        sent.append((name.decode("latin-1"), _text(kept)))
+        accepted = _readable(value) if readable and name == b"accept-encoding" else value
+        sent.append((name.decode("latin-1"), _text(accepted)))
     if isinstance(body, bytes):
         return sent, body if body or length or method in _WITH_BODY else None
     if length:
@@ -356,17 +356,17 @@ def _named(values: Iterable[bytes]) -> frozenset[bytes]:
 
 def _readable(accepted: bytes) -> bytes:
     """Those of the accepted codings that can be undone here."""
-    kept = [one.strip() for one in accepted.split(b",") if one.partition(b";")[0].strip().lower() in _READABLE]
-    return b", ".join(kept) or b"identity"
+    codings = [one.strip() for one in accepted.split(b",") if one.partition(b";")[0].strip().lower() in _READABLE]
+    return b", ".join(codings) or b"identity"  # never empty: that would allow any coding (RFC 9110, 12.5.3)
 
 
 def _proxy_for(scheme: str, host: str) -> str | None:
     """The environment's proxy for a host, with its login. Raises InvalidInput."""
-    known = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
-    given = known.get(scheme) or known.get("all")
-    if not given:
+    proxies = {} if urllib.request.proxy_bypass(host) else urllib.request.getproxies()
+    address = proxies.get(scheme) or proxies.get("all")
+    if not address:
         return None
-    proxy = given if "://" in given else f"http://{given}"
+    proxy = address if "://" in address else f"http://{address}"
     if urlsplit(proxy).scheme not in {"http", "https"}:
         raise InvalidInput("must be the address of an HTTP proxy", place=f"{scheme}_proxy in the environment")
     return proxy

@@ -71,8 +71,8 @@ class ModelWindow:
         """The warning about a guessed window; "" for any other."""
         if not self.guessed:
             return ""
-        taken = f"the window of this model is not known: {self.tokens:,} tokens are taken (--window)"
-        return f"{taken} to judge refusals by, and nothing is folded before one"
+        guess = f"the window of this model is not known: {self.tokens:,} tokens are taken (--window)"
+        return f"{guess} to judge refusals by, and nothing is folded before one"
 
 
 class ModelWindows:
@@ -113,13 +113,13 @@ class ModelWindows:
         `client` is a hash of the credential. With `anew` the upstream is asked again, as after a refusal: it may have
         been restarted with another window.
         """
-        given = tuple(headers)
-        large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in given)
+        headers = tuple(headers)
+        large = any(name.lower() == b"anthropic-beta" and _LARGE in value for name, value in headers)
         learned_as = f"{model} ({_LARGE.decode()})" if large else model
         # The user's word comes first, even against the upstream's.
         if self._setting is not None:
             return ModelWindow(self._setting, "setting", learned_as)
-        reported = await self._ask(dialect, model, given, client, anew=anew)
+        reported = await self._ask(dialect, model, headers, client, anew=anew)
         if reported is not None:
             # The report is part of the name: a server that was restarted with another window is not judged by an old
             # refusal.
@@ -127,13 +127,13 @@ class ModelWindows:
         learned = self._learned.get((self.endpoint, learned_as, client))
         if learned is not None:
             return ModelWindow(learned, "learned", learned_as)
-        known = lookup(model, local=self._is_local)
+        entry = lookup(model, local=self._is_local)
         # A local server ignores betas: what it reports is its window.
-        if large and (reported is None or not self._is_local) and (reported or known.window_tokens) < _LARGE_TOKENS:
+        if large and (reported is None or not self._is_local) and (reported or entry.window_tokens) < _LARGE_TOKENS:
             return ModelWindow(_LARGE_TOKENS, "catalogue", learned_as)
         if reported is not None:
             return ModelWindow(reported, "asked", learned_as)
-        return ModelWindow(known.window_tokens, "catalogue" if known.known else "default", learned_as)
+        return ModelWindow(entry.window_tokens, "catalogue" if entry.known else "default", learned_as)
 
     async def aclose(self) -> None:
         """Cancel pending questions and close the connections."""
@@ -150,16 +150,17 @@ class ModelWindows:
         if len(model) > _MAX_NAME_CHARS:  # no model's name, and it would be kept
             return None
         key = dialect, model
-        known, task = self._reported.get(key), self._pending.get((key, client))
-        until = self._unreported.get((key, client), 0.0) if known is None else known[0]
+        report, task = self._reported.get(key), self._pending.get((key, client))
+        until = self._unreported.get((key, client), 0.0) if report is None else report[0]
         if task is None and (anew or self._clock() >= until):
             try:
                 endpoint = endpoint_of(self._base_url, dialect, model, headers)
             except InvalidInput:  # a header that httpx could not send
-                return None if known is None else known[1]
+                return None if report is None else report[1]
             task = self._pending[key, client] = asyncio.create_task(self._fetch(key, client, endpoint))
-        if known is not None and not anew:
-            return known[1]
+        # A stale report serves this request; the answer to the question serves the next ones.
+        if report is not None and not anew:
+            return report[1]
         if task is None:
             return None
         return await asyncio.shield(task)  # shielded: other requests wait for the same answer
@@ -169,15 +170,16 @@ class ModelWindows:
             if self._client is None:
                 self._client = upstream_client(endpoint)
             found = await fetch_window(endpoint, self._client)
+            # Cleared as a whole: no order to keep, and a thousand models in use are no usual case.
             for table in (self._reported, self._unreported):
                 if len(table) >= _MAX_MODELS:
                     table.clear()
-            known = self._reported.get(key)
+            report = self._reported.get(key)
             if found is not None:
                 self._reported[key] = self._clock() + _REFRESH_SECONDS, found
-            elif known is not None:  # the server is down, or the key of this client is wrong
-                found = known[1]
-                self._reported[key] = max(known[0], self._clock() + _RETRY_SECONDS), found
+            elif report is not None:  # the server is down, or the key of this client is wrong
+                found = report[1]
+                self._reported[key] = max(report[0], self._clock() + _RETRY_SECONDS), found
             else:
                 self._unreported[key, client] = self._clock() + _RETRY_SECONDS
             return found
@@ -187,19 +189,20 @@ class ModelWindows:
 
 def endpoint_of(base_url: str, dialect: str, model: str, headers: Iterable[tuple[bytes, bytes]]) -> Endpoint:
     """The upstream as a client with these headers reaches it. Raises InvalidInput."""
-    given, api_key = key_headers(headers), ""
+    own, api_key = key_headers(headers), ""
     name, prefix = dialect_named(dialect).key_header
     if not prefix:
-        api_key = given.pop(name, "")
-    elif given.get("authorization", "").startswith(_BEARER):
-        api_key = given.pop("authorization").removeprefix(_BEARER)
+        api_key = own.pop(name, "")
+    # Another scheme (Basic, a signature) is no key that a provider class could send; it stays a header.
+    elif own.get("authorization", "").startswith(_BEARER):
+        api_key = own.pop("authorization").removeprefix(_BEARER)
     return Endpoint(
         name="upstream",
         dialect=dialect,
         base_url=versioned(base_url, dialect),
         model=model,
         api_key=api_key,
-        headers=given,
+        headers=own,
     )
 
 
