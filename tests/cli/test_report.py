@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.hosting.keeping import SECRET, delegate, store_in, talk
+from tests.hosting.stored_sessions import SECRET, delegate, store_in, talk
 from tests.report.stored_sessions import EXAMPLES, Clock, example, store_session
 
 from foldline.cli.main import cli

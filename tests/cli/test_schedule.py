@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.doors.running import door
+from tests.doors.server_process import door
 from tests.forked import Forked, run
 from tests.serving import Served, serve
 

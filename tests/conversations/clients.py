@@ -66,25 +66,25 @@ def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> Non
     """Do something with the conversations of a proxy, and let go of them."""
 
     async def main() -> None:
-        known = conversations(**options)
+        service = conversations(**options)
         try:
-            await work(known)
+            await work(service)
         finally:
-            await known.aclose()
+            await service.aclose()
 
     asyncio.run(main())
 
 
 async def plan_request(
-    known: Conversations, body: RequestBody, window_tokens: int | None, **given: Any
+    service: Conversations, body: RequestBody, window_tokens: int | None, **given: Any
 ) -> PlannedRequest:
     """Plan a request in one step."""
-    return await known.plan(known.incoming(body, window_tokens, **given))
+    return await service.plan(service.incoming(body, window_tokens, **given))
 
 
-def session_of(known: Conversations, planned: PlannedRequest) -> str:
+def session_of(service: Conversations, planned: PlannedRequest) -> str:
     """The id of the session in the store; "" if there is none."""
-    return "" if known._store is None else known._store.store.session_of(planned.cached.conversation)
+    return "" if service._store is None else service._store.store.session_of(planned.cached.conversation)
 
 
 def body_of(

@@ -36,12 +36,12 @@ def tolerant(messages: Sequence[str]) -> list[bytes]:
     return exact_links("anthropic", [message.lower() for message in messages])
 
 
-def put(known: ConversationCache, one: CachedConversation, messages: str) -> list[CachedConversation]:
-    return known.add(one, exact(messages), tolerant(messages))
+def put(cache: ConversationCache, one: CachedConversation, messages: str) -> list[CachedConversation]:
+    return cache.add(one, exact(messages), tolerant(messages))
 
 
-def found(known: ConversationCache, messages: str) -> tuple[CachedConversation, int] | None:
-    match = known.match_links(exact(messages), lambda: tolerant(messages))
+def found(cache: ConversationCache, messages: str) -> tuple[CachedConversation, int] | None:
+    match = cache.match_links(exact(messages), lambda: tolerant(messages))
     return None if match is None else (match.cached, match.depth)
 
 
@@ -56,7 +56,7 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "put", "put", "go on", "go on
 
 @given(steps, histories, st.sampled_from([ROOMY, 12_000, 6_000]))
 def test_it_finds_what_a_dictionary_would(steps: list[tuple[str, str]], asked: str, most_bytes: int) -> None:
-    known, naive = ConversationCache(most_bytes), dict[CachedConversation, str]()
+    cache, naive = ConversationCache(most_bytes), dict[CachedConversation, str]()
     for step, messages in steps:
         if step == "put":
             one = held()
@@ -66,22 +66,22 @@ def test_it_finds_what_a_dictionary_would(steps: list[tuple[str, str]], asked: s
         else:
             one = max(naive, key=lambda other: shared(naive[other], messages))
             if step == "drop":
-                known.drop(one)
+                cache.drop(one)
                 del naive[one]
                 continue
             naive[one] = naive.pop(one) + messages
-        gone = put(known, one, naive[one])
+        gone = put(cache, one, naive[one])
         for old in gone:
             assert old is next(iter(naive)), "the longest unused goes first"
             del naive[old]
-        assert known.bytes <= most_bytes or len(known) == 1
+        assert cache.bytes <= most_bytes or len(cache) == 1
         if gone:
-            assert known.bytes + gone[-1].weight_bytes > most_bytes, "none goes without need"
-    assert list(known) == list(naive)
-    assert known.bytes == sum(one.weight_bytes for one in naive)
+            assert cache.bytes + gone[-1].weight_bytes > most_bytes, "none goes without need"
+    assert list(cache) == list(naive)
+    assert cache.bytes == sum(one.weight_bytes for one in naive)
     for one, messages in naive.items():
-        assert one in known and one.exact == exact(messages) and one.tolerant == tolerant(messages)
-    match = known.match_links(exact(asked), lambda: tolerant(asked))
+        assert one in cache and one.exact == exact(messages) and one.tolerant == tolerant(messages)
+    match = cache.match_links(exact(asked), lambda: tolerant(asked))
     most_exact = max((shared(messages, asked) for messages in naive.values()), default=0)
     most = max((shared(messages.lower(), asked.lower()) for messages in naive.values()), default=0)
     if match is None:
@@ -95,76 +95,76 @@ def test_it_finds_what_a_dictionary_would(steps: list[tuple[str, str]], asked: s
 
 
 def test_the_longest_beginning_in_common_is_found() -> None:
-    known, one, other = ConversationCache(ROOMY), held(), held()
-    put(known, one, "abcd")
-    put(known, other, "abxy")
-    assert found(known, "abcdef") == (one, 4)
-    assert found(known, "abxz") == (other, 3)
-    assert found(known, "abq") == (other, 2), "the one that was made last"
-    assert found(known, "bcd") is None
-    assert found(known, "") is None
+    cache, one, other = ConversationCache(ROOMY), held(), held()
+    put(cache, one, "abcd")
+    put(cache, other, "abxy")
+    assert found(cache, "abcdef") == (one, 4)
+    assert found(cache, "abxz") == (other, 3)
+    assert found(cache, "abq") == (other, 2), "the one that was made last"
+    assert found(cache, "bcd") is None
+    assert found(cache, "") is None
 
 
 def test_a_beginning_is_found_as_long_as_one_conversation_has_it() -> None:
-    known, one, other = ConversationCache(ROOMY), held(), held()
-    put(known, one, "abcd")
-    put(known, other, "abxy")
-    known.drop(other)
-    assert found(known, "abq") == (one, 2)
-    assert found(known, "abx") == (one, 2)
-    known.drop(one)
-    assert found(known, "abcd") is None
-    assert known.bytes == 0 and len(known) == 0
+    cache, one, other = ConversationCache(ROOMY), held(), held()
+    put(cache, one, "abcd")
+    put(cache, other, "abxy")
+    cache.drop(other)
+    assert found(cache, "abq") == (one, 2)
+    assert found(cache, "abx") == (one, 2)
+    cache.drop(one)
+    assert found(cache, "abcd") is None
+    assert cache.bytes == 0 and len(cache) == 0
 
 
 def test_a_conversation_that_was_spelled_anew_is_found_by_both_chains_of_now() -> None:
-    known, one = ConversationCache(ROOMY), held()
-    put(known, one, "abc")
-    assert found(known, "aBc") == (one, 3)
-    put(known, one, "aBcd")
-    assert found(known, "aBcd") == (one, 4)
-    assert found(known, "abcd") == (one, 4), "by the tolerant chain"
+    cache, one = ConversationCache(ROOMY), held()
+    put(cache, one, "abc")
+    assert found(cache, "aBc") == (one, 3)
+    put(cache, one, "aBcd")
+    assert found(cache, "aBcd") == (one, 4)
+    assert found(cache, "abcd") == (one, 4), "by the tolerant chain"
     calls = []
-    known.match_links(exact("aBcdx"), lambda: calls.append(1) or [])  # type: ignore[func-returns-value]
+    cache.match_links(exact("aBcdx"), lambda: calls.append(1) or [])  # type: ignore[func-returns-value]
     assert not calls, "the tolerant chain is dear, and made only where the exact one does not lead on"
 
 
 def test_dropping_twice_is_dropping_once() -> None:
-    known, one = ConversationCache(ROOMY), held()
-    put(known, one, "a")
-    known.drop(one)
-    known.drop(one)
-    assert known.bytes == 0
-    put(known, one, "ab")
-    assert found(known, "ab") == (one, 2) and found(known, "ax") == (one, 1)
-    known.drop(one)
-    assert found(known, "a") is None
+    cache, one = ConversationCache(ROOMY), held()
+    put(cache, one, "a")
+    cache.drop(one)
+    cache.drop(one)
+    assert cache.bytes == 0
+    put(cache, one, "ab")
+    assert found(cache, "ab") == (one, 2) and found(cache, "ax") == (one, 1)
+    cache.drop(one)
+    assert found(cache, "a") is None
 
 
 def test_one_stays_however_large_it_is() -> None:
-    known, small, large = ConversationCache(5_000), held(), held(10**9)
-    assert put(known, small, "a") == []
-    assert put(known, large, "b") == [small]
-    assert put(known, large, "bc") == []
-    assert len(known) == 1 and large in known
+    cache, small, large = ConversationCache(5_000), held(), held(10**9)
+    assert put(cache, small, "a") == []
+    assert put(cache, large, "b") == [small]
+    assert put(cache, large, "bc") == []
+    assert len(cache) == 1 and large in cache
 
 
 def test_what_was_used_last_goes_last() -> None:
-    known, first, second = ConversationCache(4_000), held(), held()
-    put(known, first, "a")
-    put(known, second, "b")
-    put(known, first, "ac")
-    assert put(known, held(), "d") == [second]
-    assert first in known
+    cache, first, second = ConversationCache(4_000), held(), held()
+    put(cache, first, "a")
+    put(cache, second, "b")
+    put(cache, first, "ac")
+    assert put(cache, held(), "d") == [second]
+    assert first in cache
 
 
 def test_a_conversation_that_grew_weighs_more() -> None:
-    known, one = ConversationCache(ROOMY), held()
-    put(known, one, "a")
-    before = known.bytes
+    cache, one = ConversationCache(ROOMY), held()
+    put(cache, one, "a")
+    before = cache.bytes
     cast("Weight", one.conversation).weight_bytes = 5_000
-    put(known, one, "ab")
-    assert known.bytes == one.weight_bytes > before + 4_000
+    put(cache, one, "ab")
+    assert cache.bytes == one.weight_bytes > before + 4_000
 
 
 @given(histories, histories)

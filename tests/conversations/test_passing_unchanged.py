@@ -35,11 +35,11 @@ WIDE = 200_000
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
 
 
-async def passes(known: Conversations, dialect: str, wires: list[Wire], window: int = WIDE, **fields: Any) -> bool:
+async def passes(service: Conversations, dialect: str, wires: list[Wire], window: int = WIDE, **fields: Any) -> bool:
     """Whether a request may be sent at once; it is taken up then."""
-    asked = known.incoming(body_of(dialect, wires, **fields), window)
-    found = known.passes_unchanged(asked)
-    hold = await known.plan(asked)
+    asked = service.incoming(body_of(dialect, wires, **fields), window)
+    found = service.passes_unchanged(asked)
+    hold = await service.plan(asked)
     assert not (found and hold.plan.changed)
     return found
 
@@ -71,12 +71,12 @@ def test_what_would_be_changed_is_never_sent_ahead(
     if cap is not None:
         fields["max_output_tokens" if dialect == "openai-responses" else "max_tokens"] = cap
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for stop in steps(wires)[:25]:
-            asked = known.incoming(body_of(dialect, wires[:stop], **fields), window)
-            found = known.passes_unchanged(asked)
+            asked = service.incoming(body_of(dialect, wires[:stop], **fields), window)
+            found = service.passes_unchanged(asked)
             try:
-                hold = await known.plan(asked)
+                hold = await service.plan(asked)
             except (DoesNotFit, InvalidInput):
                 assert not found
                 return
@@ -92,11 +92,11 @@ def test_what_would_be_changed_is_never_sent_ahead(
 def test_the_turns_of_a_conversation_far_from_its_limit_are_sent_ahead(dialect: str) -> None:
     wires = turns(dialect, 6)
 
-    async def work(known: Conversations) -> None:
-        found = [await passes(known, dialect, wires[:stop]) for stop in steps(wires)]
+    async def work(service: Conversations) -> None:
+        found = [await passes(service, dialect, wires[:stop]) for stop in steps(wires)]
         assert len(found) > 6
         assert all(found)
-        assert len(known) == 1
+        assert len(service) == 1
 
     run(work)
 
@@ -105,11 +105,11 @@ def test_the_turns_of_a_conversation_far_from_its_limit_are_sent_ahead(dialect: 
 def test_what_was_folded_is_not(dialect: str) -> None:
     wires = turns(dialect, 30, words=120)
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for stop in steps(wires):
-            await passes(known, dialect, wires[:stop], 6_000)
+            await passes(service, dialect, wires[:stop], 6_000)
         # A window that is wide of a sudden, as by the header of a beta: the folds stay.
-        assert not await passes(known, dialect, [*wires, *turns(dialect, 1, mark="x")[:1]])
+        assert not await passes(service, dialect, [*wires, *turns(dialect, 1, mark="x")[:1]])
 
     run(work)
 
@@ -131,24 +131,24 @@ def user(dialect: str, content: str | Wire) -> list[Wire]:
 
 @dialects
 def test_what_may_be_larger_than_its_text_is_not(dialect: str) -> None:
-    async def work(known: Conversations) -> None:
-        assert not await passes(known, dialect, user(dialect, PICTURE[dialect]))
+    async def work(service: Conversations) -> None:
+        assert not await passes(service, dialect, user(dialect, PICTURE[dialect]))
         cap: dict[str, Any] = {"max_output_tokens" if dialect == "openai-responses" else "max_tokens": WIDE}
         if dialect == "gemini":
             cap = {"generationConfig": {"maxOutputTokens": WIDE}}
-        assert not await passes(known, dialect, user(dialect, "Hello"), **cap)
-        assert await passes(known, dialect, user(dialect, "Read the \"type\": 'image' of it"))
-        assert await passes(known, dialect, user(dialect, "x" * 50_000))
-        assert not await passes(known, dialect, user(dialect, "y" * 50_000), 60_000)
-        assert not await passes(known, dialect, user(dialect, "字" * 50_000), 120_000)
+        assert not await passes(service, dialect, user(dialect, "Hello"), **cap)
+        assert await passes(service, dialect, user(dialect, "Read the \"type\": 'image' of it"))
+        assert await passes(service, dialect, user(dialect, "x" * 50_000))
+        assert not await passes(service, dialect, user(dialect, "y" * 50_000), 60_000)
+        assert not await passes(service, dialect, user(dialect, "字" * 50_000), 120_000)
 
     run(work)
 
 
 @pytest.mark.parametrize("name", ["economical", "layered", "checkpoint"])
 def test_under_a_policy_that_may_fold_at_any_size_nothing_is(name: str) -> None:
-    async def work(known: Conversations) -> None:
-        assert not await passes(known, "openai-chat", [{"role": "user", "content": "Hello"}])
+    async def work(service: Conversations) -> None:
+        assert not await passes(service, "openai-chat", [{"role": "user", "content": "Hello"}])
 
     run(work, under_=under(policy=policy(name)))
 
@@ -156,18 +156,22 @@ def test_under_a_policy_that_may_fold_at_any_size_nothing_is(name: str) -> None:
 def test_another_model_tools_or_branch_are_looked_at_first() -> None:
     wires = turns("openai-chat", 3)
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for stop in steps(wires):
-            assert await passes(known, "openai-chat", wires[:stop])
+            assert await passes(service, "openai-chat", wires[:stop])
         tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
         more = turns("openai-chat", 1, mark="x")[:1]
-        assert not known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires, *more], tools=tools), WIDE))
-        assert not known.passes_unchanged(
-            known.incoming(body_of("openai-chat", [*wires, *more], model="another"), WIDE)
+        assert not service.passes_unchanged(
+            service.incoming(body_of("openai-chat", [*wires, *more], tools=tools), WIDE)
         )
-        assert not known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires[:-4], *more]), WIDE))
-        assert not known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires, *more]), WIDE, name="named"))
-        assert known.passes_unchanged(known.incoming(body_of("openai-chat", [*wires, *more]), WIDE))
+        assert not service.passes_unchanged(
+            service.incoming(body_of("openai-chat", [*wires, *more], model="another"), WIDE)
+        )
+        assert not service.passes_unchanged(service.incoming(body_of("openai-chat", [*wires[:-4], *more]), WIDE))
+        assert not service.passes_unchanged(
+            service.incoming(body_of("openai-chat", [*wires, *more]), WIDE, name="named")
+        )
+        assert service.passes_unchanged(service.incoming(body_of("openai-chat", [*wires, *more]), WIDE))
 
     run(work)
 
@@ -176,9 +180,9 @@ def test_another_model_tools_or_branch_are_looked_at_first() -> None:
 def test_what_a_store_may_know_of_is_looked_up_first(shared: bool, tmp_path: Path) -> None:
     wires = turns("openai-chat", 3)
 
-    async def work(known: Conversations) -> None:
-        assert not await passes(known, "openai-chat", wires[: steps(wires)[-1]]), "it was begun elsewhere"
-        assert await passes(known, "openai-chat", [{"role": "user", "content": "Something new"}]) is not shared
+    async def work(service: Conversations) -> None:
+        assert not await passes(service, "openai-chat", wires[: steps(wires)[-1]]), "it was begun elsewhere"
+        assert await passes(service, "openai-chat", [{"role": "user", "content": "Something new"}]) is not shared
 
     run(work, store=ConversationStore(store_at(f"sqlite:///{tmp_path / 'kept.db'}")), shared=shared)
 
@@ -187,14 +191,14 @@ def test_what_has_gone_out_stays_as_it_came_though_another_request_folded_meanwh
     wires = turns("openai-chat", 30, words=120)
     last = steps(wires)[-1]
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for stop in steps(wires):
-            await passes(known, "openai-chat", wires[:stop], 6_000)
+            await passes(service, "openai-chat", wires[:stop], 6_000)
         body = body_of("openai-chat", [*wires[:last], *turns("openai-chat", 1, mark="x")[:1]])
-        hold = await known.plan(known.incoming(body, WIDE), sent=True)
+        hold = await service.plan(service.incoming(body, WIDE), sent=True)
         assert hold.cached.conversation.folded
         assert (hold.plan.data, hold.plan.changed) == (body.raw, False)
-        again = await plan_request(known, body_of("openai-chat", wires[:last]), 6_000)
+        again = await plan_request(service, body_of("openai-chat", wires[:last]), 6_000)
         assert again.plan.changed
 
     run(work)
@@ -206,13 +210,13 @@ def test_tools_that_are_left_out_once_are_counted_when_they_are_back(dialect: st
     wires, tools = turns(dialect, 4, words=120), TOOLS[dialect] * 4
     first, second, third, fourth = steps(wires)[1:5]
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         window = 16_000
         found = [
-            await passes(known, dialect, wires[:first], window, tools=tools),
-            await passes(known, dialect, wires[:second], window),
-            await passes(known, dialect, wires[:third], window),
-            await passes(known, dialect, wires[:fourth], window, tools=tools),
+            await passes(service, dialect, wires[:first], window, tools=tools),
+            await passes(service, dialect, wires[:second], window),
+            await passes(service, dialect, wires[:third], window),
+            await passes(service, dialect, wires[:fourth], window, tools=tools),
         ]
         assert found == [False, False, True, False]
 
@@ -223,11 +227,13 @@ def test_tools_that_were_left_out_of_what_cannot_be_read_are_counted_when_they_a
     wires, tools = turns("anthropic", 4, words=120), TOOLS["anthropic"] * 4
     first, second = steps(wires)[1:3]
 
-    async def work(known: Conversations) -> None:
-        await passes(known, "anthropic", wires[:first], 16_000, tools=tools)
+    async def work(service: Conversations) -> None:
+        await passes(service, "anthropic", wires[:first], 16_000, tools=tools)
         with pytest.raises(InvalidInput):
-            await plan_request(known, body_of("anthropic", [*wires[:second], {"content": "nobody said this"}]), 16_000)
-        assert not await passes(known, "anthropic", wires[:second], 16_000, tools=tools)
+            await plan_request(
+                service, body_of("anthropic", [*wires[:second], {"content": "nobody said this"}]), 16_000
+            )
+        assert not await passes(service, "anthropic", wires[:second], 16_000, tools=tools)
 
     run(work)
 
@@ -235,11 +241,11 @@ def test_tools_that_were_left_out_of_what_cannot_be_read_are_counted_when_they_a
 def test_what_was_not_prepared_is_no_measure_of_how_the_provider_counts() -> None:
     wires = turns("openai-chat", 30, words=120)
 
-    async def work(known: Conversations) -> None:
-        hold = await plan_request(known, body_of("openai-chat", wires[:1]), WIDE)
+    async def work(service: Conversations) -> None:
+        hold = await plan_request(service, body_of("openai-chat", wires[:1]), WIDE)
         context = hold.cached.conversation.context
         hold.observe(Usage(input_tokens=context.view.estimated_tokens))
-        longer = await known.plan(known.incoming(body_of("openai-chat", wires), 4_000), sent=True)
+        longer = await service.plan(service.incoming(body_of("openai-chat", wires), 4_000), sent=True)
         assert not longer.plan.prepared
         longer.observe(Usage(input_tokens=context.view.estimated_tokens))
         assert context.view.meter.ratio == pytest.approx(1, abs=0.05)
@@ -248,12 +254,12 @@ def test_what_was_not_prepared_is_no_measure_of_how_the_provider_counts() -> Non
 
 
 def test_a_cap_that_is_learned_meanwhile_changes_nothing_that_has_gone_out() -> None:
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         body = body_of("openai-chat", [{"role": "user", "content": "Hello"}], max_tokens=4_000)
-        asked = known.incoming(body, WIDE)
-        assert known.passes_unchanged(asked)
-        known._learned.learn_output(b"", body.model, 1_000)
-        hold = await known.plan(asked, sent=True)
+        asked = service.incoming(body, WIDE)
+        assert service.passes_unchanged(asked)
+        service._learned.learn_output(b"", body.model, 1_000)
+        hold = await service.plan(asked, sent=True)
         assert (hold.plan.data, hold.plan.changed) == (body.raw, False)
 
     run(work)
@@ -262,16 +268,16 @@ def test_a_cap_that_is_learned_meanwhile_changes_nothing_that_has_gone_out() -> 
 def test_a_client_that_leaves_while_much_is_taken_up_finds_its_conversation_again() -> None:
     wires = [{"role": "user", "content": f"[{number}] " + "long " * 20_000} for number in range(3)]
 
-    async def work(known: Conversations) -> None:
-        first = await plan_request(known, body_of("openai-chat", wires[:1]), WIDE)
-        leaving = asyncio.create_task(plan_request(known, body_of("openai-chat", wires), WIDE))
+    async def work(service: Conversations) -> None:
+        first = await plan_request(service, body_of("openai-chat", wires[:1]), WIDE)
+        leaving = asyncio.create_task(plan_request(service, body_of("openai-chat", wires), WIDE))
         while not first.cached.lock.locked():
             await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        again = await plan_request(known, body_of("openai-chat", wires), WIDE)
-        assert (again.session, again.mode, len(known)) == (first.session, "fold", 1)
+        again = await plan_request(service, body_of("openai-chat", wires), WIDE)
+        assert (again.session, again.mode, len(service)) == (first.session, "fold", 1)
 
     run(work)
 
@@ -292,8 +298,8 @@ def test_in_a_store_folds_of_any_kind_of_history_are_found_again(kind: str, tmp_
     place = f"sqlite:///{tmp_path / 'kept.db'}"
     sent: list[bytes] = []
 
-    async def work(known: Conversations) -> None:
-        hold = await plan_request(known, body_of(dialect, wires if sent else wires[:-1]), 8_000)
+    async def work(service: Conversations) -> None:
+        hold = await plan_request(service, body_of(dialect, wires if sent else wires[:-1]), 8_000)
         assert hold.plan.folds
         assert bool(hold.plan.new_folds) is not bool(sent)
         sent.append(hold.plan.data)

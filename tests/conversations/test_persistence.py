@@ -27,7 +27,7 @@ from tests.conversations.clients import (
     steps,
     turns,
 )
-from tests.conversations.losing import Losing
+from tests.conversations.lossy_store import LossyStore
 from tests.store.places import Places, store_at
 
 from foldline.conversations.conversation_cache import PlannedRequest
@@ -96,14 +96,14 @@ def test_it_folds_on_after_coming_back(places: Places) -> None:
         before: PlannedRequest | None = None
         ids = set()
         for first in range(0, len(at), 20):
-            known = opened(place)
-            client = Client("anthropic", known, 2_500)
+            service = opened(place)
+            client = Client("anthropic", service, 2_500)
             for stop in at[first : first + 20]:
                 hold = await client.send(wires[:stop])
                 goes_on_from(before, hold)
                 before = hold
-            ids.add(session_of(known, hold))
-            await known.aclose()
+            ids.add(session_of(service, hold))
+            await service.aclose()
         assert len(ids) == 1, "it is one session in the store"
         store = store_at(place)
         recorded = [entry.recorded for entry in store.read(ids.pop()).events if hasattr(entry, "recorded")]
@@ -119,8 +119,8 @@ def test_what_had_to_go_from_memory_comes_back_with_its_folds(places: Places, ki
     by_mark = {mark: turns("openai-chat", 11, mark=mark) for mark in "ab"}
 
     async def work() -> None:
-        known = opened(place, max_bytes=1)
-        clients = {mark: Client("openai-chat", known, 2_500) for mark in by_mark}
+        service = opened(place, max_bytes=1)
+        clients = {mark: Client("openai-chat", service, 2_500) for mark in by_mark}
         for number in range(len(steps(by_mark["a"]))):
             for mark, client in clients.items():  # one after the other: each sends the other one away
                 wires = by_mark[mark]
@@ -128,11 +128,11 @@ def test_what_had_to_go_from_memory_comes_back_with_its_folds(places: Places, ki
                 if client.holds[:-1]:
                     goes_on_from(client.holds[-2], hold)
                 assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) == {mark}
-                assert len(known) == 1
+                assert len(service) == 1
         for client in clients.values():
             assert client.holds[-1].plan.folds
             assert sum(bool(hold.plan.new_folds) for hold in client.holds) < len(client.holds) / 3
-        await known.aclose()
+        await service.aclose()
         store = store_at(place)
         assert len(store.names()) == 2
         store.close()
@@ -190,8 +190,8 @@ def test_an_edit_of_what_was_let_go_of_forks(places: Places, kind: str) -> None:
     place, wires, edited = places(kind), turns("anthropic", 14), turns("anthropic", 14, mark="e")
 
     async def work() -> None:
-        known = opened(place)
-        client = Client("anthropic", known, 2_500)
+        service = opened(place)
+        client = Client("anthropic", service, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
         assert first.cached.conversation.context.released
         for keep in (8, 40):
@@ -200,7 +200,7 @@ def test_an_edit_of_what_was_let_go_of_forks(places: Places, kind: str) -> None:
             assert holds[0].session != first.session
         again = await client.send([*wires, turns("anthropic", 1, mark="z")[0]])
         assert again.session == first.session and "[e" not in again.plan.data.decode()
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -210,15 +210,15 @@ def test_a_branch_of_one_whose_session_was_let_go_of_begins_with_all_of_its_mess
     wires, edited = turns("openai-chat", 16), turns("openai-chat", 16, mark="e")
 
     async def work() -> None:
-        known = opened(places("files"))
-        first = (await Client("openai-chat", known, 2_500).grow(wires, steps(wires)))[-1]
+        service = opened(places("files"))
+        first = (await Client("openai-chat", service, 2_500).grow(wires, steps(wires)))[-1]
         assert first.cached.conversation.context.released
-        known._store.store.forget(first.cached.conversation)  # type: ignore[union-attr]
+        service._store.store.forget(first.cached.conversation)  # type: ignore[union-attr]
         way = [*wires[:8], *edited[8:12]]
-        hold = await Client("openai-chat", known, 2_500).send(way)
+        hold = await Client("openai-chat", service, 2_500).send(way)
         recorded = [e.recorded for e in hold.cached.conversation.context.events if isinstance(e, Entry)]
         assert recorded == way and hold.session != first.session
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -229,19 +229,19 @@ def test_a_refusal_of_an_older_request_is_a_branch_of_what_was_let_go_of(places:
     at = steps(wires)
 
     async def work() -> None:
-        known = opened(place)
-        client = Client("openai-chat", known, 2_500)
+        service = opened(place)
+        client = Client("openai-chat", service, 2_500)
         holds = await client.grow(wires, at)
         old = holds[-2]
         assert old.cached.conversation.context.released
         before = old.plan.tokens
-        assert await known.recover(old, Failure("prompt_overflow"))
+        assert await service.recover(old, Failure("prompt_overflow"))
         assert old.plan.tokens < before
         judged(old)
         conversation = old.cached.conversation
         assert conversation.count == at[-2]
-        name = session_of(known, old)
-        await known.aclose()
+        name = session_of(service, old)
+        await service.aclose()
         events = store_at(place).read(name).events
         assert [event.recorded for event in events if isinstance(event, Entry)] == wires[: at[-2]]
 
@@ -308,16 +308,16 @@ def test_one_that_went_on_and_had_to_go_meanwhile_takes_no_others_words(places: 
     ways = {mark: [*stem, *turns("openai-chat", 2, mark=mark)] for mark in "abcd"}
 
     async def work() -> None:
-        known = opened(place, max_bytes=1)
-        await Client("openai-chat", known, 2_500).grow(stem, steps(stem))
+        service = opened(place, max_bytes=1)
+        await Client("openai-chat", service, 2_500).grow(stem, steps(stem))
         for turn in range(4):
             asked = {mark: way[: steps(way)[len(steps(stem)) + turn]] for mark, way in ways.items()}
-            holds = await asyncio.gather(*(Client("openai-chat", known, 2_500).send(asked[mark]) for mark in ways))
+            holds = await asyncio.gather(*(Client("openai-chat", service, 2_500).send(asked[mark]) for mark in ways))
             for mark, hold in zip(ways, holds, strict=True):
                 assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) == {mark}
                 recorded = json.dumps([e.recorded for e in hold.cached.conversation.context.view.entries.values()])
                 assert set(re.findall(r"\[([a-z])\d+\]", recorded)) == {mark}
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -328,7 +328,7 @@ def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, di
 
     async def work() -> None:
         both = [opened(place, shared=True) for _ in range(2)]
-        clients = [Client(dialect, known, 2_500) for known in both]
+        clients = [Client(dialect, service, 2_500) for service in both]
         before: PlannedRequest | None = None
         ids = set()
         for number, stop in enumerate(steps(wires)):
@@ -338,9 +338,9 @@ def test_two_processes_that_take_turns_send_one_stable_prefix(places: Places, di
             before = hold
             ids.add(session_of(both[number % 2], hold))
         assert hold.plan.folds and len(ids - {""}) == 1
-        assert [len(known) for known in both] == [1, 1], "each holds it once, however often it is read anew"
-        for known in both:
-            await known.aclose()
+        assert [len(service) for service in both] == [1, 1], "each holds it once, however often it is read anew"
+        for service in both:
+            await service.aclose()
 
     run(work)
 
@@ -353,7 +353,7 @@ def test_two_processes_at_once_never_mix_and_never_fail(places: Places) -> None:
 
         async def talk(mark: str) -> None:
             wires = [*turns("openai-chat", 1)[:1], *turns("openai-chat", 10, mark=mark)[1:]]
-            clients = [Client("openai-chat", known, 2_500) for known in both]
+            clients = [Client("openai-chat", service, 2_500) for service in both]
             for number, stop in enumerate(steps(wires)):
                 asked = [clients[number % 2].send(wires[:stop])]
                 if number % 3 == 0:  # a client that asks again, and comes out at the other one
@@ -362,8 +362,8 @@ def test_two_processes_at_once_never_mix_and_never_fail(places: Places) -> None:
                     assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) <= {mark}
 
         await asyncio.gather(*map(talk, "abc"))
-        for known in both:
-            await known.aclose()
+        for service in both:
+            await service.aclose()
 
     run(work)
 
@@ -373,11 +373,11 @@ def test_what_was_never_folded_is_nowhere_in_the_store(places: Places, kind: str
     place = places(kind)
 
     async def work() -> None:
-        known = opened(place)
+        service = opened(place)
         wires = turns("openai-chat", 2)
-        hold = (await Client("openai-chat", known, 8_000).grow(wires, steps(wires)))[-1]
-        assert session_of(known, hold) == ""
-        await known.aclose()
+        hold = (await Client("openai-chat", service, 8_000).grow(wires, steps(wires)))[-1]
+        assert session_of(service, hold) == ""
+        await service.aclose()
         store = store_at(place)
         assert store.names() == [] and store.bindings() == {}
         store.close()
@@ -389,10 +389,10 @@ def test_a_dry_run_writes_nothing(places: Places) -> None:
     place, wires = places("files"), turns("openai-chat", 24)
 
     async def work() -> None:
-        known = opened(place)
-        hold = await plan_request(known, body_of("openai-chat", wires), 2_500, mode="look")
-        assert hold.plan.folds and session_of(known, hold) == ""
-        await known.aclose()
+        service = opened(place)
+        hold = await plan_request(service, body_of("openai-chat", wires), 2_500, mode="look")
+        assert hold.plan.folds and session_of(service, hold) == ""
+        await service.aclose()
         store = store_at(place)
         assert store.names() == []
         store.close()
@@ -438,17 +438,17 @@ def test_a_session_that_was_deleted_is_begun_anew(places: Places, kind: str) -> 
     at = steps(wires)
 
     async def work() -> None:
-        known = opened(place)
-        client = Client("openai-chat", known, 2_500)
+        service = opened(place)
+        client = Client("openai-chat", service, 2_500)
         middle = len(at) // 2
         first = (await client.grow(wires, at[:middle]))[-1]
         store = store_at(place)
-        store.delete(session_of(known, first))
+        store.delete(session_of(service, first))
         for stop in at[middle:]:
             judged(await client.send(wires[:stop]))
         assert len(store.names()) == 1
         store.close()
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -525,7 +525,7 @@ def test_what_could_not_be_bound_is_bound_with_the_next_request(tmp_path: Path) 
     """A fold whose session was written, but not the keys to it, would be unknown to all others until the next fold."""
     wires = turns("openai-chat", 16)
     at = steps(wires)
-    store = Losing(FileStore(tmp_path, fsync=False))
+    store = LossyStore(FileStore(tmp_path, fsync=False))
 
     async def work() -> None:
         one = conversations(store=ConversationStore(cast("Store", store)))

@@ -36,9 +36,9 @@ def opened(place: Path, **more: Any) -> Conversations:
     return conversations(store=ConversationStore(lambda: open_store(str(place))), notice=print, **more)
 
 
-async def asked(known: Conversations, wires: list[Wire]) -> PlannedRequest:
+async def asked(service: Conversations, wires: list[Wire]) -> PlannedRequest:
     """A request, answered with the provider's own count."""
-    hold = await plan_request(known, body_of("openai-chat", wires, max_tokens=500), WINDOW)
+    hold = await plan_request(service, body_of("openai-chat", wires, max_tokens=500), WINDOW)
     view = hold.cached.conversation.context.view
     hold.observe(Usage(input_tokens=round(SHARE * view.estimated_tokens), output_tokens=5))
     return hold
@@ -49,16 +49,16 @@ def test_what_was_folded_is_not_folded_again_after_a_restart(killed: bool, tmp_p
     wires = _words(30)
 
     async def work() -> None:
-        known = opened(tmp_path)
-        stop, hold = 3, await asked(known, wires[:1])
+        service = opened(tmp_path)
+        stop, hold = 3, await asked(service, wires[:1])
         while not hold.plan.folds or hold.plan.tokens < 0.6 * WINDOW:
             assert stop < len(wires)
-            hold = await asked(known, wires[:stop])
+            hold = await asked(service, wires[:stop])
             stop += 2
         folds = hold.plan.folds
         before = array(hold.plan.data, "openai-chat")
         if not killed:
-            await known.aclose()
+            await service.aclose()
         again = opened(tmp_path)
         back = await asked(again, wires[:stop])
         assert back.plan.folds == folds and not back.plan.new_folds
@@ -66,6 +66,6 @@ def test_what_was_folded_is_not_folded_again_after_a_restart(killed: bool, tmp_p
         assert back.plan.tokens < 0.8 * WINDOW < back.cached.conversation.context.view.estimated_tokens
         await again.aclose()
         if killed:
-            await known.aclose()
+            await service.aclose()
 
     asyncio.run(work())

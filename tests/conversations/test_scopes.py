@@ -41,14 +41,14 @@ def test_what_stands_beside_may_change_with_each_request(changes: str) -> None:
     writer = Writer()
     sessions, broken, sent = list[str](), 0, list[Wire]()
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         nonlocal broken, sent
         for number in range(14):
             time = f" It is {number}:00." if changes in ("system", "both") else ""
             said = [{"role": "system", "content": f"You help.{time}"}, *wires[: 4 * number + 1]]
             tools = _tools(number if changes in ("tools", "both") else 0)
             body = body_of("openai-chat", said, tools=tools)
-            hold = await plan_request(known, body, 6_000, summarize=writer, client=b"k")
+            hold = await plan_request(service, body, 6_000, summarize=writer, client=b"k")
             messages = sent_messages(hold.plan.data, "openai-chat")[1:]
             broken += messages[: len(sent)] != sent
             sent = messages

@@ -60,14 +60,14 @@ def test_a_recorded_session_stays_valid_in_its_window_and_its_own_text(number: i
     wires = wires[:40]
     window = (8_000, 16_000, 4_000)[number // 3]
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         fields = {"system": system} if system else {}
-        client = Client(dialect, known, window, fields, legal=check(wires, dialect=dialect, system=system) == [])
+        client = Client(dialect, service, window, fields, legal=check(wires, dialect=dialect, system=system) == [])
         try:
             await client.grow(wires, steps(wires))
         except DoesNotFit as no:
             assert no.floor_tokens > no.limit
-        assert len(known) == 1
+        assert len(service) == 1
 
     run(work)
 
@@ -79,8 +79,8 @@ def test_a_recorded_session_stays_valid_in_its_window_and_its_own_text(number: i
 def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: str, window_tokens: int) -> None:
     wires = turns(dialect, 30 if window_tokens == 2_000 else 24, words=max(60, window_tokens // 35))
 
-    async def work(known: Conversations) -> None:
-        client = Client(dialect, known, window_tokens)
+    async def work(service: Conversations) -> None:
+        client = Client(dialect, service, window_tokens)
         holds = await client.grow(wires, steps(wires))
         folded = [hold for hold in holds if hold.plan.new_folds]
         assert len(holds) == len(wires) // 2 and holds[-1].plan.folds
@@ -97,8 +97,8 @@ def test_the_bytes_before_the_newest_turn_stay_the_same_between_folds(dialect: s
 def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], window_tokens: int) -> None:
     dialect, wires = session
 
-    async def work(known: Conversations) -> None:
-        client, before = Client(dialect, known, window_tokens), None
+    async def work(service: Conversations) -> None:
+        client, before = Client(dialect, service, window_tokens), None
         for stop in steps(wires):
             try:
                 hold = await client.send(wires[:stop])
@@ -108,7 +108,7 @@ def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], wind
             else:
                 goes_on_from(before, hold)
                 before = hold
-        assert len(known) == 1
+        assert len(service) == 1
 
     run(work)
 
@@ -118,15 +118,15 @@ def test_random_sessions_keep_the_promises(session: tuple[str, list[Wire]], wind
 def test_broken_sessions_are_passed_on_or_sent_valid(session: tuple[str, list[Wire], bool], window: int) -> None:
     dialect, wires, _ = session
 
-    async def work(known: Conversations) -> None:
-        client = Client(dialect, known, window, legal=False)
+    async def work(service: Conversations) -> None:
+        client = Client(dialect, service, window, legal=False)
         for stop in range(1, len(wires) + 1):
             try:
                 await client.send(wires[:stop])
             except DoesNotFit as no:
                 assert no.floor_tokens > no.limit and no.parts
             except InvalidInput:
-                assert not known or len(known) == 1
+                assert not service or len(service) == 1
 
     run(work)
 
@@ -136,8 +136,8 @@ def test_system_text_and_tools_may_change_with_every_request(dialect: str) -> No
     wires = turns(dialect, 16)
     name = {"anthropic": "system", "openai-responses": "instructions"}[dialect]
 
-    async def work(known: Conversations) -> None:
-        client, before = Client(dialect, known, 3_000), None
+    async def work(service: Conversations) -> None:
+        client, before = Client(dialect, service, 3_000), None
         for number, stop in enumerate(steps(wires)):
             schema = {"type": "object", "properties": {f"p{number % 5}": {"type": "string"}}}
             kind = {"input_schema": schema} if dialect == "anthropic" else {"type": "function", "parameters": schema}
@@ -158,8 +158,8 @@ def test_system_text_and_tools_may_change_with_every_request(dialect: str) -> No
 def test_larger_tools_make_it_fold_more() -> None:
     wires = turns("openai-chat", 5)
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 4_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 4_000)
         small = await client.send(wires[: steps(wires)[-1]])
         function = {"name": "look", "description": "Looks. " * 900, "parameters": {"type": "object"}}
         large = await client.send(wires[: steps(wires)[-1]], tools=[{"type": "function", "function": function}])
@@ -188,8 +188,8 @@ def markers(data: bytes) -> int:
 def test_markers_that_move_change_no_conversation_and_are_never_more_than_four(where: str) -> None:
     wires = turns("anthropic", 26 if where == "newest" else 18)
 
-    async def work(known: Conversations) -> None:
-        client = Client("anthropic", known, 3_000)
+    async def work(service: Conversations) -> None:
+        client = Client("anthropic", service, 3_000)
         system = [{"type": "text", "text": "Be brief.", "cache_control": MARK}]
         tools = [{"name": "look", "input_schema": {"type": "object"}, "cache_control": MARK}]
         before: list[Wire] = []
@@ -203,7 +203,7 @@ def test_markers_that_move_change_no_conversation_and_are_never_more_than_four(w
             if number and not hold.plan.new_folds:
                 assert said(shown[: len(before)]) == said(before)
             before = shown
-        assert len(known) == 1 and client.holds[-1].plan.folds
+        assert len(service) == 1 and client.holds[-1].plan.folds
         assert len({hold.session for hold in client.holds}) == 1
 
     run(work)
@@ -221,8 +221,8 @@ def test_white_space_of_old_messages_may_change(dialect: str) -> None:
             return [respelled(inner, number) for inner in value]
         return value.replace("the build", "the" + " " * (1 + number % 2) + "build") if isinstance(value, str) else value
 
-    async def work(known: Conversations) -> None:
-        client, before = Client(dialect, known, 3_000), "[]"
+    async def work(service: Conversations) -> None:
+        client, before = Client(dialect, service, 3_000), "[]"
         for number, stop in enumerate(steps(wires)):
             spelled = [respelled(wire, number) for wire in wires[:stop]]
             hold = await client.send(spelled)
@@ -242,8 +242,8 @@ def test_any_way_to_write_json_is_kept(indent: int | None) -> None:
     def write(value: Any) -> str:
         return json.dumps(value, indent=indent, separators=(" ,", " : "))
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 3_000, write=write)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 3_000, write=write)
         await client.grow(wires, steps(wires))
         assert client.holds[-1].plan.folds
 
@@ -251,10 +251,10 @@ def test_any_way_to_write_json_is_kept(indent: int | None) -> None:
 
 
 def test_a_text_for_one_message_is_gone_on_with() -> None:
-    async def work(known: Conversations) -> None:
-        client = Client("openai-responses", known, 4_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-responses", service, 4_000)
         first = await plan_request(
-            known, read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000
+            service, read_body(FORMS["openai-responses"], b'{"model": "some-model", "input": "Mend it."}'), 4_000
         )
         wires = [{"role": "user", "content": "Mend it."}, *turns("openai-responses", 1)[1:]]
         second = await client.send(wires)
@@ -283,8 +283,8 @@ def names_in(data: bytes) -> set[str]:
 def test_conversations_with_one_beginning_never_mix(dialect: str, shared: int) -> None:
     by_name = {mark: with_first(dialect, 9, mark, shared) for mark in "abc"}
 
-    async def work(known: Conversations) -> None:
-        clients = {mark: Client(dialect, known, 2_000) for mark in by_name}
+    async def work(service: Conversations) -> None:
+        clients = {mark: Client(dialect, service, 2_000) for mark in by_name}
         before: dict[str, PlannedRequest] = {}
         order = Random(shared)
         left = {mark: steps(wires) for mark, wires in by_name.items()}
@@ -305,10 +305,10 @@ def test_conversations_with_one_beginning_never_mix(dialect: str, shared: int) -
 def test_conversations_side_by_side_never_mix(dialect: str) -> None:
     marks = "abcd"
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         async def talk(mark: str) -> None:
             wires = with_first(dialect, 10, mark, (1, 4, 5, 8)[marks.index(mark)])
-            client = Client(dialect, known, 2_500)
+            client = Client(dialect, service, 2_500)
             for stop in steps(wires):
                 hold = await client.send(wires[:stop])
                 assert names_in(hold.plan.data) <= {mark}
@@ -322,8 +322,8 @@ def test_conversations_side_by_side_never_mix(dialect: str) -> None:
 def test_two_that_say_and_hear_the_same_are_one_until_they_part() -> None:
     common, one, other = turns("openai-chat", 12), turns("openai-chat", 3, mark="a"), turns("openai-chat", 3, mark="b")
 
-    async def work(known: Conversations) -> None:
-        first, second = (Client("openai-chat", known, 2_500) for _ in range(2))
+    async def work(service: Conversations) -> None:
+        first, second = (Client("openai-chat", service, 2_500) for _ in range(2))
         for stop in steps(common):
             a, b = await first.send(common[:stop]), await second.send(common[:stop])
             assert a.plan.data == b.plan.data and a.session == b.session
@@ -332,7 +332,7 @@ def test_two_that_say_and_hear_the_same_are_one_until_they_part() -> None:
             a, b = await first.send([*common, *one[:at]]), await second.send([*common, *other[:at]])
             assert a.session != b.session
             assert names_in(a.plan.data) == {"a"} and names_in(b.plan.data) == {"b"}
-        assert len(known) == 2
+        assert len(service) == 2
 
     run(work)
 
@@ -340,13 +340,13 @@ def test_two_that_say_and_hear_the_same_are_one_until_they_part() -> None:
 def test_requests_that_are_the_same_and_come_together_get_the_same() -> None:
     wires = turns("anthropic", 14)
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for stop in steps(wires):
             body = body_of("anthropic", wires[:stop], max_tokens=200)
-            holds = await asyncio.gather(*(plan_request(known, body, 2_500) for _ in range(4)))
+            holds = await asyncio.gather(*(plan_request(service, body, 2_500) for _ in range(4)))
             assert len({hold.plan.data for hold in holds}) == 1
             assert sum(bool(hold.plan.new_folds) for hold in holds) <= 1
-        assert len(known) == 1 and holds[0].plan.folds
+        assert len(service) == 1 and holds[0].plan.folds
 
     run(work)
 
@@ -355,8 +355,8 @@ def test_requests_that_are_the_same_and_come_together_get_the_same() -> None:
 def test_an_edit_forks_and_both_ways_go_on(dialect: str) -> None:
     wires, edited = turns(dialect, 16, mark="a"), turns(dialect, 16, mark="b")
 
-    async def work(known: Conversations) -> None:
-        client = Client(dialect, known, 2_500)
+    async def work(service: Conversations) -> None:
+        client = Client(dialect, service, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
         for keep in (4, 41, 60):
             # the edit is a new user message or a new answer, after `keep` messages
@@ -376,8 +376,8 @@ def test_a_rollback_shows_what_a_fresh_conversation_must_show(dialect: str) -> N
     """The newest words of the user are shown, and no more is folded than what is there."""
     wires = turns(dialect, 13)
 
-    async def work(known: Conversations) -> None:
-        client = Client(dialect, known, 2_500)
+    async def work(service: Conversations) -> None:
+        client = Client(dialect, service, 2_500)
         await client.grow(wires, steps(wires))
         for stop in reversed(steps(wires)):
             hold = await client.send(wires[:stop])
@@ -391,8 +391,8 @@ def test_a_rollback_shows_what_a_fresh_conversation_must_show(dialect: str) -> N
 def test_the_name_that_a_client_gives_wins() -> None:
     wires = turns("openai-chat", 3)
 
-    async def work(known: Conversations) -> None:
-        ann, bob, none = (Client("openai-chat", known, 8_000, name=name) for name in ("ann", "bob", ""))
+    async def work(service: Conversations) -> None:
+        ann, bob, none = (Client("openai-chat", service, 8_000, name=name) for name in ("ann", "bob", ""))
         found: dict[str, set[str]] = {"ann": set(), "bob": set(), "": set()}
         for stop in steps(wires):
             for client in (ann, bob, none):
@@ -404,8 +404,8 @@ def test_the_name_that_a_client_gives_wins() -> None:
 
 
 def test_a_named_conversation_may_begin_anew() -> None:
-    async def work(known: Conversations) -> None:
-        ann = Client("openai-chat", known, 8_000, name="ann")
+    async def work(service: Conversations) -> None:
+        ann = Client("openai-chat", service, 8_000, name="ann")
         first = await ann.send(turns("openai-chat", 2, mark="a")[:5])
         second = await ann.send(turns("openai-chat", 2, mark="b")[:5])
         third = await ann.send(turns("openai-chat", 2, mark="b")[:7])
@@ -417,9 +417,9 @@ def test_a_named_conversation_may_begin_anew() -> None:
 def test_one_beginning_with_other_tools_is_another_client() -> None:
     wires = turns("anthropic", 2)
 
-    async def work(known: Conversations) -> None:
-        one = Client("anthropic", known, 8_000, {"system": "You are a cook."})
-        other = Client("anthropic", known, 8_000, {"system": "You are a smith."})
+    async def work(service: Conversations) -> None:
+        one = Client("anthropic", service, 8_000, {"system": "You are a cook."})
+        other = Client("anthropic", service, 8_000, {"system": "You are a smith."})
         first, second = await one.send(wires[:1]), await other.send(wires[:1])
         assert first.session != second.session
         assert (await one.send(wires[:3])).session == first.session
@@ -428,12 +428,12 @@ def test_one_beginning_with_other_tools_is_another_client() -> None:
 
 
 def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for number in range(60):
-            client = Client("openai-chat", known, 8_000)
+            client = Client("openai-chat", service, 8_000)
             await client.send(turns("openai-chat", 2, mark=f"{number}x")[:5])
-            assert known.weight_bytes <= 500_000
-        assert 5 < len(known) < 25
+            assert service.weight_bytes <= 500_000
+        assert 5 < len(service) < 25
 
     run(work, max_bytes=500_000)
 
@@ -441,12 +441,12 @@ def test_memory_is_bounded_and_the_longest_unused_goes_first() -> None:
 def test_a_conversation_that_had_to_go_comes_back_as_a_new_one() -> None:
     wires = turns("openai-chat", 12)
 
-    async def work(known: Conversations) -> None:
-        one, other = (Client("openai-chat", known, 2_500) for _ in range(2))
+    async def work(service: Conversations) -> None:
+        one, other = (Client("openai-chat", service, 2_500) for _ in range(2))
         for stop in steps(wires):
             await one.send(wires[:stop])
             await other.send(turns("openai-chat", 2, mark="o")[:5])
-        assert len(known) == 1
+        assert len(service) == 1
 
     run(work, max_bytes=1)
 
@@ -470,15 +470,15 @@ def test_requests_of_one_conversation_are_worked_on_one_at_a_time() -> None:
         busy -= 1
         return Completion("Goal: go on. All was looked at.")
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         stop = steps(wires)[-1]
         body = body_of("openai-chat", wires[:stop])
-        first = asyncio.create_task(plan_request(known, body, 2_500, summarize=summarize))
+        first = asyncio.create_task(plan_request(service, body, 2_500, summarize=summarize))
         await asyncio.to_thread(asked.wait, 10)
         for _ in range(3):
             first.cancel()
             await asyncio.sleep(0.001)
-        second = asyncio.create_task(plan_request(known, body, 2_500, summarize=summarize))
+        second = asyncio.create_task(plan_request(service, body, 2_500, summarize=summarize))
         for _ in range(50):
             await asyncio.sleep(0.001)
         assert not second.done()
@@ -500,12 +500,12 @@ def test_others_go_on_while_one_waits_for_a_summary() -> None:
         let_go.wait(10)
         return Completion("Goal: go on. All was looked at.")
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         long = body_of("openai-chat", turns("openai-chat", 24, mark="a"))
-        slow = asyncio.create_task(plan_request(known, long, 2_500, summarize=summarize))
+        slow = asyncio.create_task(plan_request(service, long, 2_500, summarize=summarize))
         await asyncio.to_thread(asked.wait, 10)
         try:
-            quick = await plan_request(known, body_of("openai-chat", turns("openai-chat", 24, mark="b")), 2_500)
+            quick = await plan_request(service, body_of("openai-chat", turns("openai-chat", 24, mark="b")), 2_500)
         finally:
             let_go.set()
         judged(quick)
@@ -534,16 +534,16 @@ def test_each_recovery_sends_less_and_valid_until_nothing_is_left(dialect: str, 
     wires = turns(dialect, 16)
     cap = {"openai-responses": "max_output_tokens"}.get(dialect, "max_tokens")
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         within = dialect == "gemini"
         given: dict[str, Any] = {"generationConfig": {"maxOutputTokens": 3_000}} if within else {cap: 3_000}
-        client = Client(dialect, known, 16_000, given)
+        client = Client(dialect, service, 16_000, given)
         hold = await client.send(wires[: steps(wires)[-1]])
         assert not hold.plan.changed
         sizes = [(hold.plan.tokens, 3_000)]
 
         async def again() -> None:
-            assert await known.recover(hold, Failure(kind))
+            assert await service.recover(hold, Failure(kind))
             judged(hold)
             sent = json.loads(hold.plan.data)
             sizes.append((hold.plan.tokens, sent["generationConfig"]["maxOutputTokens"] if within else sent[cap]))
@@ -558,16 +558,16 @@ def test_each_recovery_sends_less_and_valid_until_nothing_is_left(dialect: str, 
 
 
 def test_a_window_that_a_refusal_named_holds_for_all_that_come() -> None:
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         wires = turns("openai-chat", 20)
-        client = Client("openai-chat", known, 100_000)
+        client = Client("openai-chat", service, 100_000)
         hold = await client.send(wires[: steps(wires)[-1]])
-        assert await known.recover(hold, overflow(limit=2_000, requested=4_000))
+        assert await service.recover(hold, overflow(limit=2_000, requested=4_000))
         judged(hold)
         assert hold.plan.tokens < 2_000 and hold.plan.limits.window_tokens == 2_000
-        other = await Client("openai-chat", known, 100_000).send(turns("openai-chat", 20, mark="o"))
+        other = await Client("openai-chat", service, 100_000).send(turns("openai-chat", 20, mark="o"))
         assert other.plan.tokens < 2_000
-        third = await Client("openai-chat", known, 100_000).send(turns("openai-chat", 20, mark="p"), model="another")
+        third = await Client("openai-chat", service, 100_000).send(turns("openai-chat", 20, mark="p"), model="another")
         assert not third.plan.changed
 
     run(work)
@@ -577,25 +577,25 @@ def test_a_window_that_a_refusal_named_holds_for_what_it_was_learned_as() -> Non
     learned: dict[tuple[str, str, bytes], int] = {}
 
     async def work() -> None:
-        known = conversations(under_=under(learned=learned, endpoint="http://there"))
+        service = conversations(under_=under(learned=learned, endpoint="http://there"))
         bodies = [body_of("openai-chat", turns("openai-chat", 20, mark=mark)[:-1]) for mark in "abc"]
-        hold = await plan_request(known, bodies[0], 100_000, learned_as="some-model (told 100000)")
-        assert await known.recover(hold, overflow(limit=2_000, requested=4_000))
-        same = await plan_request(known, bodies[1], 100_000, learned_as="some-model (told 100000)")
-        other = await plan_request(known, bodies[2], 90_000, learned_as="some-model (told 90000)")
+        hold = await plan_request(service, bodies[0], 100_000, learned_as="some-model (told 100000)")
+        assert await service.recover(hold, overflow(limit=2_000, requested=4_000))
+        same = await plan_request(service, bodies[1], 100_000, learned_as="some-model (told 100000)")
+        other = await plan_request(service, bodies[2], 90_000, learned_as="some-model (told 90000)")
         assert (same.plan.limits.window_tokens, other.plan.limits.window_tokens) == (2_000, 90_000)
         assert not other.plan.changed
-        await known.aclose()
+        await service.aclose()
 
     asyncio.run(work())
     assert learned == {("http://there", "some-model (told 100000)", b""): 2_000}
 
 
 def test_an_output_cap_that_a_refusal_named_holds_for_all_that_come() -> None:
-    async def work(known: Conversations) -> None:
-        client = Client("anthropic", known, 100_000, {"max_tokens": 8_000})
+    async def work(service: Conversations) -> None:
+        client = Client("anthropic", service, 100_000, {"max_tokens": 8_000})
         hold = await client.send(turns("anthropic", 2)[:5])
-        assert await known.recover(hold, Failure("output_overflow", limit=4_096, limit_of="output"))
+        assert await service.recover(hold, Failure("output_overflow", limit=4_096, limit_of="output"))
         judged(hold)
         assert json.loads(hold.plan.data)["max_tokens"] == 4_096
         other = await client.send(turns("anthropic", 2, mark="o")[:5])
@@ -605,10 +605,10 @@ def test_an_output_cap_that_a_refusal_named_holds_for_all_that_come() -> None:
 
 
 def test_what_no_smaller_request_cures_changes_nothing() -> None:
-    async def work(known: Conversations) -> None:
-        hold = await Client("openai-chat", known, 8_000).send(turns("openai-chat", 2)[:5])
+    async def work(service: Conversations) -> None:
+        hold = await Client("openai-chat", service, 8_000).send(turns("openai-chat", 2)[:5])
         before = hold.plan
-        assert not await known.recover(hold, Failure("rate"))
+        assert not await service.recover(hold, Failure("rate"))
         assert hold.plan is before
 
     run(work)
@@ -617,12 +617,12 @@ def test_what_no_smaller_request_cures_changes_nothing() -> None:
 def test_a_refused_request_that_is_no_more_the_newest_is_a_branch() -> None:
     wires = turns("openai-chat", 20)
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 16_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 16_000)
         at = steps(wires)
         old = await client.send(wires[: at[-3]])
         new = await client.send(wires[: at[-1]])
-        assert await known.recover(old, overflow())
+        assert await service.recover(old, overflow())
         judged(old)
         assert old.plan.tokens < new.plan.tokens
         newest = await client.send(wires)
@@ -634,8 +634,8 @@ def test_a_refused_request_that_is_no_more_the_newest_is_a_branch() -> None:
 def test_a_late_report_for_an_older_request_is_not_believed() -> None:
     wires = turns("openai-chat", 6)
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 16_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 16_000)
         old = await client.send(wires[:5])
         new = await client.send(wires[:9])
         old.observe(Usage(input_tokens=100_000, output_tokens=5))
@@ -650,8 +650,8 @@ def test_a_late_report_for_an_older_request_is_not_believed() -> None:
 def test_a_report_is_not_taken_while_the_next_request_is_worked_on() -> None:
     wires = turns("openai-chat", 6)
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 16_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 16_000)
         hold = await client.send(wires[:9])
         count = hold.cached.conversation.context.event_count
         async with hold.cached.lock:
@@ -664,8 +664,8 @@ def test_a_report_is_not_taken_while_the_next_request_is_worked_on() -> None:
 def test_a_prompt_that_the_upstream_cut_is_told_once_for_the_newest() -> None:
     wires = turns("openai-chat", 20)
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 16_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 16_000)
         hold = await client.send(wires)
         assert hold.plan.tokens > 3_000
         assert hold.observe(Usage(input_tokens=1_000, output_tokens=5))
@@ -685,14 +685,14 @@ def test_a_count_shows_what_stands_and_folds_nothing(dialect: str) -> None:
     wires = turns(dialect, 24)
     body, more = body_of(dialect, wires), body_of(dialect, [*wires, {"role": "user", "content": "And?"}])
 
-    async def work(known: Conversations) -> None:
-        client = Client(dialect, known, 2_500)
-        assert await known.current_body(body) == body.raw
+    async def work(service: Conversations) -> None:
+        client = Client(dialect, service, 2_500)
+        assert await service.current_body(body) == body.raw
         folded = await client.send(wires)
-        assert array(await known.current_body(body), dialect) == array(folded.plan.data, dialect)
-        shown = sent_messages(await known.current_body(more), dialect)
+        assert array(await service.current_body(body), dialect) == array(folded.plan.data, dialect)
+        shown = sent_messages(await service.current_body(more), dialect)
         assert shown == [*sent_messages(folded.plan.data, dialect), {"role": "user", "content": "And?"}]
-        assert len(known) == 1
+        assert len(service) == 1
 
     run(work)
 
@@ -702,12 +702,12 @@ def test_a_count_while_a_request_is_under_way_keeps_its_recovery() -> None:
     at, then = steps(wires)[30:32]
     refused = Failure("prompt_overflow", limit=2_500, limit_of="window", requested=4_000)
 
-    async def work(known: Conversations) -> None:
-        hold = await plan_request(known, body_of("openai-chat", wires[:at]), 60_000)
-        await known.current_body(body_of("openai-chat", [*wires[:at], {"role": "user", "content": "And?"}]))
-        assert await known.recover(hold, refused)
+    async def work(service: Conversations) -> None:
+        hold = await plan_request(service, body_of("openai-chat", wires[:at]), 60_000)
+        await service.current_body(body_of("openai-chat", [*wires[:at], {"role": "user", "content": "And?"}]))
+        assert await service.recover(hold, refused)
         first = sent_messages(hold.plan.data, "openai-chat")
-        after = await plan_request(known, body_of("openai-chat", wires[:then]), 60_000)
+        after = await plan_request(service, body_of("openai-chat", wires[:then]), 60_000)
         assert sent_messages(after.plan.data, "openai-chat")[: len(first)] == first
         assert after.session == hold.session
 
@@ -718,13 +718,13 @@ def test_a_count_while_a_request_is_under_way_keeps_its_recovery() -> None:
 def test_system_text_that_changes_with_each_request_is_no_other_conversation(dialect: str, role: str) -> None:
     wires = turns(dialect, 30)
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         held: set[str] = set()
         before: list[Wire] = []
         moved = 0
         for number, at in enumerate(steps(wires)[1:]):
             now = {"role": role, "content": f"You help. It is {number} o'clock."}
-            hold = await plan_request(known, body_of(dialect, [now, *wires[:at]]), 4_000)
+            hold = await plan_request(service, body_of(dialect, [now, *wires[:at]]), 4_000)
             sent = sent_messages(hold.plan.data, dialect)
             assert sent[0] == now
             moved += sent[1 : len(before)] != before[1:]
@@ -742,11 +742,11 @@ def test_system_text_counts_as_it_is_sent_when_it_grows_and_shrinks(dialect: str
     wires = turns(dialect, 24)
     skills = "Skill text about the repository layout and rules. " * 600
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         held, folds = set(), []
         for number, at in enumerate(steps(wires)):
             text = f"You are terse.{skills if 20 <= number < 30 else ''}"
-            hold = await plan_request(known, body_of(dialect, [{"role": role, "content": text}, *wires[:at]]), 10_000)
+            hold = await plan_request(service, body_of(dialect, [{"role": role, "content": text}, *wires[:at]]), 10_000)
             sent = count(sent_messages(hold.plan.data, dialect), dialect=dialect)
             assert hold.plan.tokens == pytest.approx(sent, rel=0.02)
             assert sent <= hold.plan.limits.input_tokens
@@ -764,12 +764,12 @@ def test_system_text_counts_as_it_is_sent_when_it_grows_and_shrinks(dialect: str
 def test_system_text_that_has_grown_is_refused_when_nothing_may_be_folded() -> None:
     wires = turns("openai-chat", 3)
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         first = [{"role": "system", "content": "You are terse."}, *wires[:1]]
-        await plan_request(known, body_of("openai-chat", first), 4_000, mode="refuse")
+        await plan_request(service, body_of("openai-chat", first), 4_000, mode="refuse")
         grown = [{"role": "system", "content": "You are terse. " * 2_000}, *wires[:5]]
         with pytest.raises(DoesNotFit) as caught:
-            await plan_request(known, body_of("openai-chat", grown), 4_000, mode="refuse")
+            await plan_request(service, body_of("openai-chat", grown), 4_000, mode="refuse")
         assert caught.value.used_tokens >= count(grown, dialect="openai-chat")
         assert caught.value.parts[1].name == "system and tools" and caught.value.parts[1].tokens > 6_000
 
@@ -779,14 +779,14 @@ def test_system_text_that_has_grown_is_refused_when_nothing_may_be_folded() -> N
 def test_system_text_that_does_not_fit_by_itself_is_named_and_passes_when_it_shrinks() -> None:
     wires = turns("openai-chat", 3)
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         for repeated in (2_000, 1, 2_000):
             body = body_of("openai-chat", [{"role": "system", "content": "You are terse. " * repeated}, *wires[:5]])
             if repeated == 1:
-                assert (await plan_request(known, body, 4_000)).plan.data == body.raw
+                assert (await plan_request(service, body, 4_000)).plan.data == body.raw
                 continue
             with pytest.raises(DoesNotFit) as caught:
-                await plan_request(known, body, 4_000)
+                await plan_request(service, body, 4_000)
             assert all(part.tokens > 0 for part in caught.value.parts)
             assert caught.value.floor_tokens > caught.value.limit
 
@@ -799,16 +799,16 @@ def test_a_reminder_at_the_end_of_each_request_makes_no_other_conversation(diale
     words = "<reminder>Keep to the rules.</reminder>"
     reminder = {"role": "user", **({"parts": [{"text": words}]} if dialect == "gemini" else {"content": words})}
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         names, before, moved = set(), list[Wire](), 0
         for at in steps(wires):
-            hold = await plan_request(known, body_of(dialect, [*wires[:at], reminder]), 4_000)
+            hold = await plan_request(service, body_of(dialect, [*wires[:at], reminder]), 4_000)
             sent = sent_messages(hold.plan.data, dialect)
             assert sent[-1] == reminder
             moved += sent[: len(before)] != before
             names.add(hold.session)
             before = sent[:-1]
-        assert len(names) == len(known) == 1
+        assert len(names) == len(service) == 1
         assert moved < 8
 
     run(work)
@@ -817,13 +817,15 @@ def test_a_reminder_at_the_end_of_each_request_makes_no_other_conversation(diale
 def test_who_says_the_same_but_for_the_last_words_is_somebody_else() -> None:
     wires = turns("openai-chat", 2)
 
-    async def work(known: Conversations) -> None:
-        one = await plan_request(known, body_of("openai-chat", [*wires, {"role": "user", "content": "This?"}]), 20_000)
+    async def work(service: Conversations) -> None:
+        one = await plan_request(
+            service, body_of("openai-chat", [*wires, {"role": "user", "content": "This?"}]), 20_000
+        )
         other = await plan_request(
-            known, body_of("openai-chat", [*wires, {"role": "user", "content": "That?"}]), 20_000
+            service, body_of("openai-chat", [*wires, {"role": "user", "content": "That?"}]), 20_000
         )
         assert one.session != other.session
-        assert len(known) == 2
+        assert len(service) == 2
 
     run(work)
 
@@ -833,12 +835,12 @@ def test_a_side_question_to_a_model_of_a_smaller_window_folds_its_own_branch_alo
     at = steps(wires)[-1]
     said_since = {"role": "assistant", "content": "ok"}
 
-    async def work(known: Conversations) -> None:
-        await plan_request(known, body_of("openai-chat", wires[:at], model="large"), 200_000)
+    async def work(service: Conversations) -> None:
+        await plan_request(service, body_of("openai-chat", wires[:at], model="large"), 200_000)
         side = body_of("openai-chat", [*wires[:at], said_since, {"role": "user", "content": "A title?"}], model="small")
-        assert (await plan_request(known, side, 4_000)).plan.folds > 0
+        assert (await plan_request(service, side, 4_000)).plan.folds > 0
         main = body_of("openai-chat", [*wires[:at], said_since, {"role": "user", "content": "Go on."}], model="large")
-        after = await plan_request(known, main, 200_000)
+        after = await plan_request(service, main, 200_000)
         assert after.plan.data == main.raw
 
     run(work)
@@ -862,7 +864,10 @@ def test_two_proxies_that_fold_at_once_agree_from_then_on(tmp_path: Path) -> Non
         pair = [conversations(store=ConversationStore(open_store(url)), shared=True) for _ in range(2)]
         body = body_of("openai-chat", wires[: places[start]])
         await asyncio.gather(
-            *(plan_request(known, body, 6_000, summarize=summary(name)) for known, name in zip(pair, "AB", strict=True))
+            *(
+                plan_request(service, body, 6_000, summarize=summary(name))
+                for service, name in zip(pair, "AB", strict=True)
+            )
         )
         before: list[Wire] = []
         for number in range(start + 1, start + 6):
@@ -871,8 +876,8 @@ def test_two_proxies_that_fold_at_once_agree_from_then_on(tmp_path: Path) -> Non
             assert hold.plan.folds and not hold.plan.new_folds
             assert sent[: len(before)] == before
             before = sent
-        for known in pair:
-            await known.aclose()
+        for service in pair:
+            await service.aclose()
 
     asyncio.run(main())
 
@@ -880,11 +885,11 @@ def test_two_proxies_that_fold_at_once_agree_from_then_on(tmp_path: Path) -> Non
 def test_strict_refuses_what_does_not_fit_with_figures() -> None:
     wires = turns("openai-chat", 24)
 
-    async def work(known: Conversations) -> None:
-        small = await plan_request(known, body_of("openai-chat", wires[:5]), 2_500, mode="refuse")
+    async def work(service: Conversations) -> None:
+        small = await plan_request(service, body_of("openai-chat", wires[:5]), 2_500, mode="refuse")
         assert small.plan.data == small.plan.body.raw
         with pytest.raises(DoesNotFit) as caught:
-            await plan_request(known, body_of("openai-chat", wires), 2_500, mode="refuse")
+            await plan_request(service, body_of("openai-chat", wires), 2_500, mode="refuse")
         assert caught.value.used_tokens > caught.value.limit and caught.value.parts
 
     run(work)
@@ -893,13 +898,13 @@ def test_strict_refuses_what_does_not_fit_with_figures() -> None:
 def test_a_message_that_cannot_be_read_leaves_the_conversation_as_it_was() -> None:
     wires = turns("anthropic", 3)
 
-    async def work(known: Conversations) -> None:
-        client = Client("anthropic", known, 8_000)
+    async def work(service: Conversations) -> None:
+        client = Client("anthropic", service, 8_000)
         first = await client.send(wires[:5])
         with pytest.raises(InvalidInput):
-            await plan_request(known, body_of("anthropic", [*wires[:6], {"content": "nobody said this"}]), 8_000)
+            await plan_request(service, body_of("anthropic", [*wires[:6], {"content": "nobody said this"}]), 8_000)
         assert (await client.send(wires[:9])).session == first.session
-        assert len(known) == 1
+        assert len(service) == 1
 
     run(work)
 
@@ -911,11 +916,11 @@ def test_deep_nesting_is_passed_or_refused_by_name(dialect: str, levels: int) ->
     for _ in range(levels):
         deep = [deep]
 
-    async def work(known: Conversations) -> None:
+    async def work(service: Conversations) -> None:
         try:
             body = body_of(dialect, [*turns(dialect, 1)[:1], {"role": "user", "content": "hi", "unknown": deep}])
-            hold = await plan_request(known, body, 8_000)
-            await plan_request(known, body, 8_000, name="ann")
+            hold = await plan_request(service, body, 8_000)
+            await plan_request(service, body, 8_000, name="ann")
         except InvalidInput:
             return
         assert hold.plan.data == body.raw
@@ -928,8 +933,8 @@ def test_every_policy_sends_what_is_valid_and_the_clients_own(name: str) -> None
     dialect = DIALECTS[len(name) % 3]
     wires = turns(dialect, 16)
 
-    async def work(known: Conversations) -> None:
-        client = Client(dialect, known, 3_000)
+    async def work(service: Conversations) -> None:
+        client = Client(dialect, service, 3_000)
         await client.grow(wires, steps(wires))
 
     run(work, under_=under(policy=policy(name)))
@@ -938,8 +943,8 @@ def test_every_policy_sends_what_is_valid_and_the_clients_own(name: str) -> None
 def test_a_report_that_cannot_be_true_of_a_request_is_told_once_and_changes_nothing() -> None:
     wires = turns("openai-chat", 8)
 
-    async def work(known: Conversations) -> None:
-        client = Client("openai-chat", known, 16_000)
+    async def work(service: Conversations) -> None:
+        client = Client("openai-chat", service, 16_000)
         sizes, doubts = [], []
         for stop in (5, 9, 13):
             hold = await client.send(wires[:stop])

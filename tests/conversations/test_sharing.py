@@ -120,8 +120,8 @@ def test_a_summary_that_was_written_in_sight_of_a_system_text_stays_with_it(
 
     async def work() -> None:
         keeping = ConversationStore(lambda: open_store(address))
-        known = conversations(under_=under(policy=policy("sliding")), store=keeping)
-        alice, bob = (Person(name, dialect, known, key) for name, key in zip(("ALICE", "BOB"), keys, strict=True))
+        service = conversations(under_=under(policy=policy("sliding")), store=keeping)
+        alice, bob = (Person(name, dialect, service, key) for name, key in zip(("ALICE", "BOB"), keys, strict=True))
         await alice.grow(wires)
         assert "as client" in alice.model.seen
         assert any("ALICE-SYSTEM" in hold.plan.data.decode() for hold in alice.holds)
@@ -130,7 +130,7 @@ def test_a_summary_that_was_written_in_sight_of_a_system_text_stays_with_it(
         own(bob, "ALICE")
         await alice.grow([*wires, *turns(dialect, 4, mark="ALICE", words=400)])
         own(alice, "BOB")
-        await known.aclose()
+        await service.aclose()
         keeping = ConversationStore(lambda: open_store(address))  # another process, later, on the same store
         again = conversations(under_=under(policy=policy("sliding")), store=keeping, shared=True)
         carol = Person("CAROL", dialect, again, keys[1])
@@ -149,8 +149,8 @@ def test_a_client_that_goes_on_with_all_of_another_one_takes_over_nothing_of_its
     wires = turns(dialect, 16, mark="shared", words=400)
 
     async def work() -> None:
-        known = conversations(under_=under(policy=policy("sliding")))
-        alice, bob = (Person(name, dialect, known, "one") for name in ("ALICE", "BOB"))
+        service = conversations(under_=under(policy=policy("sliding")))
+        alice, bob = (Person(name, dialect, service, "one") for name in ("ALICE", "BOB"))
         await alice.grow(wires[:57])
         assert "as client" in alice.model.seen
         await bob.send(wires[:61])
@@ -159,7 +159,7 @@ def test_a_client_that_goes_on_with_all_of_another_one_takes_over_nothing_of_its
         await alice.send(wires[:61])
         assert alice.holds[-1].plan.folds
         own(alice, "BOB")
-        await known.aclose()
+        await service.aclose()
 
     asyncio.run(work())
 
@@ -173,8 +173,8 @@ def test_a_summary_that_was_written_in_sight_of_later_messages_stays_with_them(
 
     async def work() -> None:
         keeping = ConversationStore(lambda: open_store(address)) if address else None
-        known = conversations(under_=under(policy=policy("sliding")), store=keeping)
-        alice, bob = (Person(name, dialect, known, "one", "You help.") for name in ("ALICE", "BOB"))
+        service = conversations(under_=under(policy=policy("sliding")), store=keeping)
+        alice, bob = (Person(name, dialect, service, "one", "You help.") for name in ("ALICE", "BOB"))
         mine = [*wires, *turns(dialect, 8, mark="ALICE", words=400)]
         for stop in range(1, len(mine) + 1, 4):
             await alice.send(mine[:stop])
@@ -184,7 +184,7 @@ def test_a_summary_that_was_written_in_sight_of_later_messages_stays_with_them(
         for cut in (len(wires), len(wires) - 8):
             await bob.grow([*wires[:cut], *turns(dialect, 4, mark="BOB", words=400)])
         own(bob, "ALICE")
-        await known.aclose()
+        await service.aclose()
 
     asyncio.run(work())
 

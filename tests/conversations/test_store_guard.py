@@ -21,7 +21,7 @@ from tests.conversations.clients import (
     steps,
     turns,
 )
-from tests.conversations.losing import Losing
+from tests.conversations.lossy_store import LossyStore
 
 from foldline.conversations.persistence import ConversationStore, LateArchive
 from foldline.conversations.service import Conversations
@@ -40,13 +40,13 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def opened(line: Losing, lines: list[str], **options: Any) -> Conversations:
+def opened(line: LossyStore, lines: list[str], **options: Any) -> Conversations:
     """Conversations over a store behind a line."""
     return conversations(store=ConversationStore(line), notice=lines.append, **options)
 
 
-def line_to(folder: Path) -> Losing:
-    return Losing(FileStore(folder, fsync=False))
+def line_to(folder: Path) -> LossyStore:
+    return LossyStore(FileStore(folder, fsync=False))
 
 
 @pytest.mark.parametrize(
@@ -58,19 +58,19 @@ def test_a_store_that_is_lost_stops_nothing(tmp_path: Path, dialect: str, shared
 
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
-        known = opened(line, lines, shared=shared)
-        client = Client(dialect, known, 2_500)
+        service = opened(line, lines, shared=shared)
+        client = Client(dialect, service, 2_500)
         await client.grow(wires, at[:20])
-        assert not lines and known.store_up
+        assert not lines and service.store_up
         line.lost = True
         holds = await client.grow(wires, at[20:])
-        assert not known.store_up and len(lines) == 1 and "cannot be used" in lines[0]
+        assert not service.store_up and len(lines) == 1 and "cannot be used" in lines[0]
         assert holds[-1].plan.folds
         assert all(hold.warning in ("", STORE_LOST) for hold in holds) and STORE_LOST in {
             hold.warning for hold in holds
         }
         line.lost = False
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -82,11 +82,11 @@ def test_what_nobody_can_look_up_goes_on_as_it_came(tmp_path: Path) -> None:
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
         line.lost = True
-        known = opened(line, lines, shared=True)
-        hold = await plan_request(known, body_of("openai-chat", wires), 2_500)
+        service = opened(line, lines, shared=True)
+        hold = await plan_request(service, body_of("openai-chat", wires), 2_500)
         assert hold.plan.data == hold.plan.body.raw and hold.warning == STORE_LOST
         line.lost = False
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -97,13 +97,13 @@ def test_a_lost_store_is_left_alone_for_a_while(tmp_path: Path) -> None:
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
         line.lost = True
-        known = opened(line, lines, shared=True)
-        client = Client("openai-chat", known, 100_000)
+        service = opened(line, lines, shared=True)
+        client = Client("openai-chat", service, 100_000)
         for stop in steps(wires)[1:]:
             assert (await client.send(wires[:stop])).warning == STORE_LOST
         assert len(line.asked) == 1, "no request waits for it meanwhile"
         line.lost = False
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -115,20 +115,20 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path, operation: s
 
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
-        known = opened(line, lines)
-        known._store._retry_seconds = 0.0  # type: ignore[union-attr]
-        client = Client("anthropic", known, 2_500)
+        service = opened(line, lines)
+        service._store._retry_seconds = 0.0  # type: ignore[union-attr]
+        client = Client("anthropic", service, 2_500)
         line.only, line.lost = {operation}, operation == "create"
         holds = await client.grow(wires, at[:18])
         line.lost = True
         holds += await client.grow(wires, at[18:36])
-        assert lines and not known.store_up
+        assert lines and not service.store_up
         line.lost = False
         later = await client.grow(wires, at[36:])
         goes_on_from(holds[-1], later[0])
-        assert known.store_up and lines[-1] == "The store answers again."
-        session = session_of(known, later[-1])
-        await known.aclose()
+        assert service.store_up and lines[-1] == "The store answers again."
+        session = session_of(service, later[-1])
+        await service.aclose()
         again = opened(line_to(tmp_path), lines)
         hold = await Client("anthropic", again, 2_500).send(wires[: at[-1]])
         assert hold.plan.data == later[-1].plan.data and session_of(again, hold) == session
@@ -165,18 +165,18 @@ def test_a_session_that_is_damaged_is_told_and_the_conversation_begins_anew(tmp_
 def test_what_is_evicted_while_the_store_is_lost_is_another_conversation_later(tmp_path: Path) -> None:
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
-        known = opened(line, lines, max_bytes=1)
+        service = opened(line, lines, max_bytes=1)
         for mark in "ab":
             wires = turns("openai-chat", 12, mark=mark)
-            await Client("openai-chat", known, 2_500).grow(wires, steps(wires)[:-4])
+            await Client("openai-chat", service, 2_500).grow(wires, steps(wires)[:-4])
         line.lost = True
         for mark in "ab":
             wires = turns("openai-chat", 12, mark=mark)
             for stop in steps(wires)[-4:]:
-                hold = await plan_request(known, body_of("openai-chat", wires[:stop]), 2_500)
+                hold = await plan_request(service, body_of("openai-chat", wires[:stop]), 2_500)
                 assert set(re.findall(r"\[([a-z])\d+\]", hold.plan.data.decode())) == {mark}
         line.lost = False
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 
@@ -187,8 +187,8 @@ def test_an_edit_while_the_store_is_lost_begins_anew(tmp_path: Path) -> None:
 
     async def work() -> None:
         line, lines = line_to(tmp_path), list[str]()
-        known = opened(line, lines)
-        client = Client("openai-chat", known, 2_500)
+        service = opened(line, lines)
+        client = Client("openai-chat", service, 2_500)
         first = (await client.grow(wires, steps(wires)))[-1]
         assert first.cached.conversation.context.released
         line.lost = True
@@ -198,11 +198,11 @@ def test_an_edit_while_the_store_is_lost_begins_anew(tmp_path: Path) -> None:
         assert recorded == [*wires[:60], *edited[60:]] and hold.session != first.session
         refused = await client.send(wires[: steps(wires)[-1]])
         await client.send(wires)
-        assert await known.recover(refused, Failure("prompt_overflow"))
+        assert await service.recover(refused, Failure("prompt_overflow"))
         recorded = [e.recorded for e in refused.cached.conversation.context.events if isinstance(e, Entry)]
         assert recorded == wires[: steps(wires)[-1]]
         line.lost = False
-        await known.aclose()
+        await service.aclose()
 
     run(work)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.running import Door, door, events_of
+from tests.doors.server_process import Door, door, events_of
 from tests.real.postgresql import fresh_database
 from tests.serving import serve
 

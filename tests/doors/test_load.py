@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.running import Door, door
-from tests.hosting.acting import acting
+from tests.doors.server_process import Door, door
+from tests.hosting.pools import session_pool
 from tests.real.postgresql import fresh_database
 from tests.serving import serve
 
@@ -45,7 +45,7 @@ async def long_session(url: str, folder: Path) -> str:
     """A session of MESSAGES messages, by real turns."""
     folder.mkdir()
     chance = random.Random(2)
-    async with acting(url, folder, window=WINDOW) as pool:
+    async with session_pool(url, folder, window=WINDOW) as pool:
         actor = await pool.create()
         while await actor.inspect(lambda seen: seen.tally.messages) < MESSAGES:
             ended = await actor.run_turn(" ".join(chance.choices(WORDS, k=60)))

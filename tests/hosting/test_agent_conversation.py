@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.hosting.acting import nobody
+from tests.hosting.pools import nobody
 from tests.serving import serve
 
 from foldline.agent.events import AgentEvent, Notice

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.agent.tools.files.test_file_text import pdf
-from tests.hosting.acting import acting
+from tests.hosting.pools import session_pool
 from tests.serving import serve
 
 from foldline.hosting.documents import StoredDocument, store_document
@@ -19,7 +19,7 @@ def documents(folder: Path, *upload: tuple[str, bytes], window: int = 32_000, of
     async def run() -> list[StoredDocument]:
         with serve(FakeProvider("ok")) as served:
             yaml = f"tools: {{off: [{off}]}}" if off else ""
-            async with acting(served.url, folder, window=window, yaml=yaml) as pool:
+            async with session_pool(served.url, folder, window=window, yaml=yaml) as pool:
                 actor = await pool.create()
                 out: list[StoredDocument] = []
                 for name, data in upload:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent.tools import mcp_plain
-from tests.hosting.acting import nobody
+from tests.hosting.pools import nobody
 
 from foldline.agent.settings.connections import McpSettings
 from foldline.agent.settings.file import find_files

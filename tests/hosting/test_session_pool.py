@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.hosting.acting import acting, words
+from tests.hosting.pools import session_pool, words
 from tests.serving import Served, serve
 
 from foldline.agent.events import Accepted, AgentEvent, Calling, TurnEnded
@@ -58,7 +58,7 @@ async def begun(actor: SessionActor, text: str) -> asyncio.Task[TurnEnded]:
 def test_a_session_is_made_goes_on_and_is_found_by_its_id(tmp_path: Path) -> None:
     async def talk() -> list[str]:
         with serve(FakeProvider(["one", "two"])) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create(title="A")
                 heard: list[AgentEvent] = []
                 first = await actor.run_turn("1?", listener=heard.append)
@@ -76,7 +76,7 @@ def test_a_session_is_made_goes_on_and_is_found_by_its_id(tmp_path: Path) -> Non
 def test_turns_of_one_session_wait_for_each_other_and_those_of_others_do_not(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 slow, other = await pool.create(), await pool.create()
                 first = await begun(slow, "a")
                 second = asyncio.create_task(slow.run_turn("b"))
@@ -95,7 +95,7 @@ def test_a_key_that_was_there_runs_nothing_and_brings_the_same_answer(tmp_path: 
 
     async def talk() -> None:
         with serve(fake) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 first = await actor.run_turn("What?", key="k1")
                 again = await actor.run_turn("What?", key="k1")
@@ -107,7 +107,7 @@ def test_a_key_that_was_there_runs_nothing_and_brings_the_same_answer(tmp_path: 
                 ).text == "the answer"  # of a file, in other words by then
                 with pytest.raises(KeyReused):
                     await actor.run_turn("Why?", key="k1", same_text=True)
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 assert (await (await pool.actor(actor.id)).run_turn("What?", key="k1")).text == "the answer"
 
     asyncio.run(talk())
@@ -121,7 +121,7 @@ def test_who_leaves_pauses_the_turn_or_lets_it_go_on_as_it_is_set(tmp_path: Path
     async def talk() -> None:
         look = FakeReply("", calls=[("list_files", {})])
         with held(look) as (served, let):
-            async with acting(served.url, tmp_path, yaml=yaml) as pool:
+            async with session_pool(served.url, tmp_path, yaml=yaml) as pool:
                 actor = await pool.create()
                 heard: list[AgentEvent] = []
                 pool.subscribe(lambda _, event: heard.append(event))
@@ -139,7 +139,7 @@ def test_who_leaves_pauses_the_turn_or_lets_it_go_on_as_it_is_set(tmp_path: Path
 def test_who_leaves_before_the_turn_began_leaves_nothing(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 first = await begun(actor, "a")
                 second = asyncio.create_task(actor.run_turn("b"))
@@ -156,7 +156,7 @@ def test_who_leaves_before_the_turn_began_leaves_nothing(tmp_path: Path) -> None
 def test_a_turn_that_is_stopped_is_recorded_and_what_waits_goes_on(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 assert not actor.cancel()
                 first = await begun(actor, "a")
@@ -175,7 +175,7 @@ def test_a_turn_that_is_stopped_is_recorded_and_what_waits_goes_on(tmp_path: Pat
 def test_a_queue_that_is_full_and_words_that_are_none_are_refused(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as pool:
+            async with session_pool(served.url, tmp_path, limits=ActorLimits(queued=1)) as pool:
                 actor = await pool.create()
                 with pytest.raises(InvalidInput, match="text: there is nothing in it"):
                     await actor.run_turn("  ")
@@ -193,7 +193,7 @@ def test_a_queue_that_is_full_and_words_that_are_none_are_refused(tmp_path: Path
 def test_a_turn_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path, limits=ActorLimits(turn_seconds=0.2)) as pool:
+            async with session_pool(served.url, tmp_path, limits=ActorLimits(turn_seconds=0.2)) as pool:
                 actor = await pool.create()
                 ended = await actor.run_turn("a")
                 assert (ended.reason, ended.message) == ("cancelled", "Stopped after 0 seconds.")
@@ -207,7 +207,7 @@ def test_a_turn_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
 def test_a_stop_lets_the_turn_end_or_records_that_it_was_cut_off(tmp_path: Path, grace_seconds: float) -> None:
     async def talk() -> list[str]:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 first = await begun(actor, "a")
                 waiting = asyncio.create_task(actor.run_turn("b"))
@@ -235,7 +235,7 @@ def test_a_stop_lets_the_turn_end_or_records_that_it_was_cut_off(tmp_path: Path,
 def test_a_session_that_another_process_writes_is_read_and_waited_for(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(acquire_seconds=0.1)) as pool:
+            async with session_pool(served.url, tmp_path, limits=ActorLimits(acquire_seconds=0.1)) as pool:
                 actor = await pool.create()
                 await actor.run_turn("a")
                 other = FileStore(tmp_path / "sessions").open(actor.id)
@@ -257,7 +257,7 @@ def test_a_turn_whose_process_ended_is_recorded_as_interrupted(tmp_path: Path) -
 
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 with store.open(actor.id) as other:
                     other.turn("begun")
@@ -272,7 +272,7 @@ def test_what_is_idle_leaves_memory_and_goes_on_where_it_was(tmp_path: Path) -> 
     async def talk() -> None:
         limits = ActorLimits(idle_seconds=0.05)
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=limits) as pool:
+            async with session_pool(served.url, tmp_path, limits=limits) as pool:
                 actor = await pool.create()
                 await actor.run_turn("a")
                 await until(lambda: actor.id not in pool.actors)
@@ -288,7 +288,7 @@ def test_what_is_idle_leaves_memory_and_goes_on_where_it_was(tmp_path: Path) -> 
 def test_no_more_sessions_than_are_wanted_stay_in_memory(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(warm=1)) as pool:
+            async with session_pool(served.url, tmp_path, limits=ActorLimits(warm=1)) as pool:
                 made = [await pool.create() for _ in range(3)]
                 for actor in made:
                     await actor.run_turn("a")
@@ -300,14 +300,14 @@ def test_no_more_sessions_than_are_wanted_stay_in_memory(tmp_path: Path) -> None
 def test_a_key_has_one_session_until_it_is_renewed(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 both = await asyncio.gather(pool.bound("telegram:1"), pool.bound("telegram:1"))
                 assert both[0] is both[1]
                 assert (await pool.bound("telegram:2")).id != both[0].id
                 new = await pool.renewed("telegram:1")
                 assert new.id != both[0].id
                 assert await pool.bound("telegram:1") is new
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 assert (await pool.bound("telegram:1")).id == new.id
 
     asyncio.run(talk())
@@ -316,10 +316,10 @@ def test_a_key_has_one_session_until_it_is_renewed(tmp_path: Path) -> None:
 def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 old = await pool.bound("k")
                 await old.run_turn("Remember 42.")
-            async with acting(
+            async with session_pool(
                 served.url,
                 tmp_path,
                 yaml=ANTHROPIC.format(url=served.url),
@@ -340,7 +340,7 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
 def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 first = await begun(actor, "a")
                 await pool.delete(actor.id)
@@ -356,7 +356,7 @@ def test_a_session_that_is_deleted_is_gone_and_its_turn_is_stopped(tmp_path: Pat
 def test_what_waits_for_a_session_that_is_deleted_hears_that_it_is_gone(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 first = await begun(actor, "a")
                 waits = asyncio.create_task(actor.run_turn("b"))
@@ -375,7 +375,7 @@ def test_what_waits_for_a_session_that_is_deleted_hears_that_it_is_gone(tmp_path
 def test_who_leaves_the_queue_makes_room_in_it(tmp_path: Path) -> None:
     async def talk() -> None:
         with held("slow") as (served, let):
-            async with acting(served.url, tmp_path, limits=ActorLimits(queued=1)) as pool:
+            async with session_pool(served.url, tmp_path, limits=ActorLimits(queued=1)) as pool:
                 actor = await pool.create()
                 first = await begun(actor, "a")
                 left = asyncio.create_task(actor.run_turn("b"))
@@ -396,7 +396,7 @@ def test_who_leaves_the_queue_makes_room_in_it(tmp_path: Path) -> None:
 def test_a_session_whose_deletion_was_given_up_can_still_be_used(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 async with actor._order_lock:  # something in a thread that takes long
                     deleting = asyncio.create_task(pool.delete(actor.id))
@@ -411,7 +411,7 @@ def test_a_session_whose_deletion_was_given_up_can_still_be_used(tmp_path: Path)
 def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("word " * 200)) as served:
-            async with acting(served.url, tmp_path) as pool:
+            async with session_pool(served.url, tmp_path) as pool:
                 actor = await pool.create()
                 for number in range(4):
                     await actor.run_turn(f"{number}? " + "text " * 200)
@@ -437,7 +437,7 @@ def test_folds_are_made_taken_back_and_kept_off(tmp_path: Path) -> None:
 def test_who_waits_for_another_process_keeps_no_turn_from_others(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, limits=ActorLimits(turns=1)) as pool:
+            async with session_pool(served.url, tmp_path, limits=ActorLimits(turns=1)) as pool:
                 taken, free = await pool.create(), await pool.create()
                 other = FileStore(tmp_path / "sessions").open(taken.id)
                 waiting = asyncio.create_task(taken.run_turn("a"))
@@ -479,7 +479,7 @@ def test_a_disk_that_does_not_answer_holds_up_one_session_and_no_other(tmp_path:
 
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
-            async with acting(served.url, tmp_path, store=store) as pool:
+            async with session_pool(served.url, tmp_path, store=store) as pool:
                 heard: list[AgentEvent] = []
                 waiting = asyncio.create_task((await pool.actor(slow)).run_turn("a", listener=heard.append))
                 other = await pool.actor(quick)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.gateway.paper import Paper, message
+from tests.doors.gateway.paper_gateway import PaperGateway, message
 from tests.doors.http.support import serving
-from tests.doors.schedule.planning import MONDAY, planned
-from tests.hosting.acting import acting
+from tests.doors.schedule.schedules import MONDAY, manual_schedule
+from tests.hosting.pools import session_pool
 from tests.serving import serve
 
 import foldline
@@ -52,8 +52,8 @@ def by_http(folder: Path) -> Messages:
 
 def by_gateway(folder: Path) -> Messages:
     async def run(url: str) -> None:
-        async with acting(url, folder, yaml=YAML, window=WINDOW) as pool:
-            paper, stopping = Paper(), asyncio.Event()
+        async with session_pool(url, folder, yaml=YAML, window=WINDOW) as pool:
+            paper, stopping = PaperGateway(), asyncio.Event()
             desk = asyncio.create_task(ChatGateway(pool, paper, users=["7"], notice=print).run(stopping))
             try:
                 for number in range(TURNS):
@@ -73,7 +73,7 @@ def by_gateway(folder: Path) -> Messages:
 
 def by_schedule(folder: Path) -> Messages:
     async def run(url: str) -> None:
-        async with planned(url, folder, YAML, window=WINDOW) as plan:
+        async with manual_schedule(url, folder, YAML, window=WINDOW) as plan:
             for minute in range(TURNS + 1):
                 await plan.at(MONDAY + timedelta(minutes=minute))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.doors.gateway.attending import USER, attended
+from tests.doors.gateway.gateways import USER, running_gateway
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 
@@ -19,7 +19,7 @@ SUMMARY = "The user wants the fault in src/parse.py found. Decided: read it in p
 
 def test_s4_02_the_footer_is_the_last_line_of_each_reply(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider([FakeReply("One.", input_tokens=12_450, output_tokens=850)])
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
         assert desk.said("Hi") == "One.\n\n📊 Context: 12,450/128,000 (9.7%)"
 
 
@@ -31,7 +31,7 @@ def test_s4_03_the_warning_names_compact_comes_again_and_compacts_nothing(
     fake = FakeProvider([*replies, FakeReply("Three.", input_tokens=50_000, output_tokens=5)])
     warning = "⚠ Context usage at 72%. Reply /compact to summarize and continue, or keep chatting."
     footer = "📊 Context: 92,160/128,000 (72.0%)"
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, yaml=settings) as desk:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, yaml=settings) as desk:
         desk.said("1?")
         assert desk.texts(2) == [f"One.\n\n{footer}", warning]
         desk.said("2?")
@@ -55,7 +55,7 @@ def test_s4_04_s4_05_compact_tells_figures_before_and_after_and_a_preview(
             FakeReply("Three.", input_tokens=2_000, output_tokens=5),
         ]
     )
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
         desk.said("1?")
         desk.said("2?")
         assert desk.texts(3)[2].startswith("⚠ Context usage at 86%.")  # shortly before folding would be forced
@@ -81,7 +81,7 @@ def test_s4_04_s4_05_compact_tells_figures_before_and_after_and_a_preview(
 def test_s3_02_s3_09_a_long_chat_stays_usable_and_keeps_everything(telegram_api: TelegramApi, tmp_path: Path) -> None:
     """Requests fit a window of 8,000 tokens however long the chat gets; the log has every word."""
     fake = FakeProvider("An answer of some length. " * 60, window_tokens=8_000)
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path, window=8_000) as desk:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, window=8_000) as desk:
         for number in range(16):
             desk.said(f"Question {number}: " + "more words " * 100)
     assert set(fake.refusals) <= {"route"}  # a look for the window at addresses of other servers

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.forked import Forked
-from tests.hosting.keeping import delegate, store_in, talk
+from tests.hosting.stored_sessions import delegate, store_in, talk
 from tests.real.postgresql import fresh_database
 from tests.store.children import child
 

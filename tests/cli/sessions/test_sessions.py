@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner
 from tests.agent.support import DIALECTS
-from tests.hosting.keeping import SECRET, delegate, good, plain, run, store_in, talk
+from tests.hosting.stored_sessions import SECRET, delegate, good, plain, run, store_in, talk
 
 import foldline
 from foldline.cli.main import cli

@@ -91,7 +91,7 @@ def test_two_slashes_say_a_text_that_begins_with_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("/contxt", "did you mean /context?"),
         ("/xyzzy", "/help lists them"),
@@ -117,10 +117,10 @@ def test_two_slashes_say_a_text_that_begins_with_one(tmp_path: Path) -> None:
         ("/clear all", "/clear: takes nothing"),
     ],
 )
-def test_a_wrong_command_is_one_clear_line_and_nothing_changes(tmp_path: Path, line: str, told: str) -> None:
+def test_a_wrong_command_is_one_clear_line_and_nothing_changes(tmp_path: Path, line: str, message: str) -> None:
     held = hold(FakeProvider(echo), tmp_path, ["hello", line, "still here"], width=200)
     said = held.text.partition("You said hello.")[2].splitlines()
-    (found,) = [each for each in said if told in each]
+    (found,) = [each for each in said if message in each]
     assert "Traceback" not in held.text
     assert "You said still here." in held.text, found
 

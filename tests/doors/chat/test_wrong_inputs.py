@@ -26,7 +26,7 @@ class Ran:
 
     code: int
     out: str
-    told: list[str]
+    message: list[str]
 
 
 def chat(folder: Path, *arguments: str, **environ: str) -> Ran:
@@ -38,7 +38,7 @@ def chat(folder: Path, *arguments: str, **environ: str) -> Ran:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("agents: [", "agents.yaml: line 2: column 1: is not YAML: "),
         ("- a\n", "agents.yaml: must hold blocks of settings"),
@@ -59,17 +59,17 @@ def chat(folder: Path, *arguments: str, **environ: str) -> Ran:
         ),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_setting_is_named_with_its_place(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "agents.yaml"
     file.write_text(text)
     ran = chat(tmp_path, "--config", str(file))
     assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.told
-    assert told in line
+    (line,) = ran.message
+    assert message in line
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--config", "."), "cannot be read: "),
         (("--workspace", __file__), "is no folder"),
@@ -83,11 +83,11 @@ def test_a_wrong_setting_is_named_with_its_place(tmp_path: Path, text: str, told
         (("what", "is", "this"), "got unexpected extra arguments (what is this)"),
     ],
 )
-def test_a_wrong_argument_is_named(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_a_wrong_argument_is_named(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     ran = chat(tmp_path, *arguments)
     assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.told
-    assert told in line
+    (line,) = ran.message
+    assert message in line
 
 
 def test_a_model_file_that_is_none_is_named(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_model_file_that_is_none_is_named(tmp_path: Path) -> None:
     file.write_text("Dear all,")
     ran = chat(tmp_path, "--model", str(file))
     assert ran.code == 2
-    (line,) = ran.told
+    (line,) = ran.message
     assert str(file) in line
 
 
@@ -108,7 +108,7 @@ def test_a_session_that_is_open_elsewhere_is_left_alone(tmp_path: Path) -> None:
     finally:
         held.close()
     assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.told
+    (line,) = ran.message
     assert held.id in line
 
 
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     ran = chat(tmp_path, "--base-url", NOWHERE, "--model", "x", FOLDLINE_HOME=str(tmp_path / "file" / "home"))
     assert (ran.code, ran.out) == (2, "")
-    (line,) = ran.told
+    (line,) = ran.message
     assert f"{tmp_path / 'file' / 'home'}" in line
     assert "Not a directory" in line
 
@@ -129,7 +129,7 @@ def strict() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("key", "model", "told"),
+    ("key", "model", "message"),
     [
         ("not-it", "name: real", "auth: Incorrect API key provided"),
         ("right", "name: unreal", "unreal"),
@@ -137,26 +137,26 @@ def strict() -> Iterator[str]:
     ],
 )
 def test_what_the_server_does_not_know_is_its_own_line(
-    tmp_path: Path, strict: str, key: str, model: str, told: str
+    tmp_path: Path, strict: str, key: str, model: str, message: str
 ) -> None:
     file = tmp_path / "agents.yaml"
     file.write_text(f"defaults:\n  model: {{base_url: '{strict}', {model}, api_key_env: SOME_KEY}}\n")
     ran = chat(tmp_path, "--config", str(file), SOME_KEY=key)
     assert (ran.code, ran.out) == (1, "")
-    (line,) = ran.told
-    assert told in line
+    (line,) = ran.message
+    assert message in line
     assert key not in line
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--base-url", NOWHERE, "--model", "x"), f"{NOWHERE}: cannot connect: "),
         (("--provider", "openai"), "openai needs a key: set OPENAI_API_KEY"),
     ],
 )
-def test_a_model_that_cannot_be_had_says_why(tmp_path: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_a_model_that_cannot_be_had_says_why(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     ran = chat(tmp_path, *arguments, OPENAI_API_KEY="")
     assert (ran.code, ran.out) == (1, "")
-    (line,) = ran.told
-    assert told in line
+    (line,) = ran.message
+    assert message in line

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.doors.gateway.attending import PATIENT
-from tests.doors.gateway.paper import Paper, message
-from tests.hosting.acting import acting
+from tests.doors.gateway.gateways import PATIENT
+from tests.doors.gateway.paper_gateway import PaperGateway, message
+from tests.hosting.pools import session_pool
 from tests.serving import Served, serve
 
 from foldline.doors.gateway.base import Attachment, ChatPlace, Gateway
@@ -26,7 +26,7 @@ async def desk_over(
     """A desk that runs until the block ends; and what its owner is told."""
     notices: list[str] = []
     stopping = asyncio.Event()
-    async with acting(url, folder, **acted) as pool:
+    async with session_pool(url, folder, **acted) as pool:
         chat_gateway = ChatGateway(pool, paper, users=["7", "8"], notice=notices.append, pace=PATIENT)
         running = asyncio.create_task(chat_gateway.run(stopping, grace_seconds=grace_seconds))
         try:
@@ -45,7 +45,7 @@ def test_a_message_that_is_handed_over_again_is_answered_once(tmp_path: Path) ->
     fake = FakeProvider(["one", "two"])
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         first = message("1?", 1)
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
             await chat_gateway.receive([first, first])
@@ -65,7 +65,7 @@ def test_what_waits_when_it_is_stopped_is_answered_after_the_next_start(tmp_path
     fake = FakeProvider([FakeReply("never heard", gate=gate), "two", "three"])
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path, grace_seconds=0.1) as (chat_gateway, _):
             await chat_gateway.receive([message("1?", 1), message("2?", 2), message("3?", 3)])
             while not fake.requests:
@@ -83,7 +83,7 @@ def test_a_turn_that_runs_when_it_is_stopped_ends_where_there_is_time(tmp_path: 
     fake = FakeProvider([FakeReply("the whole answer", gate=gate)])
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path, grace_seconds=20) as (chat_gateway, _):
             await chat_gateway.receive([message("1?", 1)])
             while not fake.requests:
@@ -100,7 +100,7 @@ def test_a_turn_that_runs_when_it_is_stopped_ends_where_there_is_time(tmp_path: 
 def test_a_place_that_takes_no_message_ends_nothing(tmp_path: Path) -> None:
     async def talk(served: Served) -> tuple[list[str], list[str]]:
         gone = ChatPlace("2")
-        paper = Paper(closed={gone})
+        paper = PaperGateway(closed={gone})
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
             await chat_gateway.receive(
                 [message("1?", 1, where=gone), message("/help", 2, where=gone), message("2?", 3)]
@@ -120,7 +120,7 @@ def test_who_sends_more_than_may_wait_is_told_and_the_others_are_answered(tmp_pa
     gate = asyncio.Event()
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
             await chat_gateway.receive([message(f"{n}?", n) for n in range(18)])
             refused = await paper.texts(1)
@@ -137,7 +137,7 @@ def test_one_person_does_not_wait_for_another(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
             await chat_gateway.receive([message("slow", 1)])
             while len(fake.requests) < 1:
@@ -159,13 +159,13 @@ def test_a_command_that_a_crash_interrupted_is_not_done_a_second_time(tmp_path: 
     store.save_state("paper:1:inbox", {"waiting": [interrupted], "seen": ["1"]})
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path):
             return await paper.texts(1)
 
     with serve(FakeProvider("ok")) as served:
-        told = asyncio.run(talk(served))
-    assert told == ["⚠ /undo was interrupted by a restart. /context shows how things stand."]
+        texts = asyncio.run(talk(served))
+    assert texts == ["⚠ /undo was interrupted by a restart. /context shows how things stand."]
     assert store.load_state("paper:1:inbox")["waiting"] == []
 
 
@@ -175,7 +175,7 @@ def test_who_is_no_longer_allowed_is_not_answered_after_a_restart(tmp_path: Path
     store.save_state("paper:1:inbox", {"waiting": [left], "seen": ["1"]})
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
             await chat_gateway.receive([message("Hi", 2)])
             return await paper.texts(1)
@@ -189,7 +189,7 @@ def test_an_edit_runs_nothing_and_says_so(tmp_path: Path) -> None:
     fake = FakeProvider("ok")
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
             await chat_gateway.receive([message("Buy two", 1), message("Buy ten", 2, edited=True)])
             return await paper.texts(2)
@@ -202,7 +202,7 @@ def test_an_edit_runs_nothing_and_says_so(tmp_path: Path) -> None:
 
 def test_a_fault_of_the_model_is_one_sentence(tmp_path: Path) -> None:
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, _):
             await chat_gateway.receive([message("Hi", 1), message("Again", 2)])
             return await paper.texts(2)
@@ -214,7 +214,7 @@ def test_a_fault_of_the_model_is_one_sentence(tmp_path: Path) -> None:
     assert second.startswith("better")
 
 
-class Faulty(Paper):
+class Faulty(PaperGateway):
     """Fetches no file: its fault is none that a platform may have."""
 
     async def fetch(self, file: Attachment, max_bytes: int) -> bytes:
@@ -244,7 +244,7 @@ def test_a_tool_that_must_be_allowed_is_refused_and_the_person_is_told_how(tmp_p
     write = FakeReply("", calls=[("write_file", {"path": "x.txt", "content": "x"})])
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path, allow=("write_file",)) as (chat_gateway, _):
             await chat_gateway.receive([message("Write", 1)])
             return await paper.texts(1)
@@ -260,7 +260,7 @@ def test_a_session_that_another_process_holds_is_said_to_be_in_use(tmp_path: Pat
     from foldline.hosting.session_actor import ActorLimits
 
     async def talk(served: Served) -> list[str]:
-        paper = Paper()
+        paper = PaperGateway()
         limits = ActorLimits(acquire_seconds=0.0)
         async with desk_over(paper, served.url, tmp_path, limits=limits) as (chat_gateway, _):
             await chat_gateway.receive([message("Hi", 1)])
@@ -282,7 +282,7 @@ def test_a_full_disk_keeps_messages_with_the_platform(tmp_path: Path) -> None:
     kept, aside = tmp_path / "sessions" / "remembered.json", tmp_path / "aside"
 
     async def talk(served: Served) -> tuple[list[str], list[str], bool]:
-        paper = Paper()
+        paper = PaperGateway()
         async with desk_over(paper, served.url, tmp_path) as (chat_gateway, notices):
             await chat_gateway.receive([message("Hi", 1)])
             await paper.texts(1)

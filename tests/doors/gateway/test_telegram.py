@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.gateway.attending import QUICK, USER, attended
-from tests.hosting.acting import words
+from tests.doors.gateway.gateways import QUICK, USER, running_gateway
+from tests.hosting.pools import words
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 
@@ -27,7 +27,10 @@ def asked(fake: FakeProvider) -> list[str]:
 def test_a_message_is_answered_with_how_full_the_window_is_as_its_last_line(
     telegram_api: TelegramApi, tmp_path: Path
 ) -> None:
-    with serve(FakeProvider("**Hello** there")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with (
+        serve(FakeProvider("**Hello** there")) as served,
+        running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
+    ):
         answer = chat_gateway.said("Hi!")
         assert answer.startswith("Hello there\n\n📊 Context: ")
         [reply] = telegram_api.replies(USER)
@@ -42,7 +45,10 @@ def test_a_message_is_answered_with_how_full_the_window_is_as_its_last_line(
 
 def test_each_person_has_a_session_in_each_chat_and_thread(telegram_api: TelegramApi, tmp_path: Path) -> None:
     users = (USER, 8)
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path, users=users) as chat_gateway:
+    with (
+        serve(FakeProvider("ok")) as served,
+        running_gateway(telegram_api, served.url, tmp_path, users=users) as chat_gateway,
+    ):
         chat_gateway.said("private")
         telegram_api.send_text("in a group", user_id=USER, chat_id=GROUP)
         chat_gateway.texts(1, GROUP)
@@ -65,9 +71,9 @@ def test_each_person_has_a_session_in_each_chat_and_thread(telegram_api: Telegra
 def test_a_conversation_goes_on_after_a_restart(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
     with serve(fake) as served:
-        with attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        with running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
             chat_gateway.said("My name is Ada.")
-        with attended(telegram_api, served.url, tmp_path) as chat_gateway:
+        with running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
             chat_gateway.said("What is my name?")
         assert asked(fake) == ["My name is Ada.", "What is my name?"]
         assert fake.served == 2
@@ -75,7 +81,7 @@ def test_a_conversation_goes_on_after_a_restart(telegram_api: TelegramApi, tmp_p
 
 def test_who_is_not_allowed_gets_no_answer_and_is_told_of_once(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         for text in ("Hello?", "/start", "/new"):
             telegram_api.send_text(text, user_id=666)
         telegram_api.send_text("me too", user_id=666, chat_id=GROUP)
@@ -90,7 +96,7 @@ def test_who_is_not_allowed_gets_no_answer_and_is_told_of_once(telegram_api: Tel
 def test_what_is_said_while_a_turn_runs_is_answered_in_order(telegram_api: TelegramApi, tmp_path: Path) -> None:
     gate = asyncio.Event()
     fake = FakeProvider([FakeReply("one", gate=gate), "two", "three"])
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         for text in ("1?", "2?", "3?"):
             telegram_api.send_text(text, user_id=USER)
         while not fake.requests:
@@ -104,7 +110,7 @@ def test_what_is_said_while_a_turn_runs_is_answered_in_order(telegram_api: Teleg
 
 def test_a_turn_is_stopped_and_the_next_one_is_answered(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider([FakeReply("never", gate=asyncio.Event()), "the next"])
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send_text("Count to a million", user_id=USER)
         while not fake.requests:
             time.sleep(0.01)
@@ -128,7 +134,7 @@ def test_a_long_turn_tells_in_one_line_what_it_does(telegram_api: TelegramApi, t
     ]
     with (
         serve(FakeProvider(steps)) as served,
-        attended(telegram_api, served.url, tmp_path, pace=QUICK) as chat_gateway,
+        running_gateway(telegram_api, served.url, tmp_path, pace=QUICK) as chat_gateway,
     ):
         telegram_api.send_text("Look around", user_id=USER)
         chat_gateway.until(lambda found: found[0].text.startswith("⏳ list_files") if found else False)
@@ -142,7 +148,7 @@ def test_a_long_turn_tells_in_one_line_what_it_does(telegram_api: TelegramApi, t
 def test_a_long_answer_comes_in_messages_and_its_code_stays_code(telegram_api: TelegramApi, tmp_path: Path) -> None:
     code = "\n".join(f"line({n})  # 👋" for n in range(600))
     text = f"Here:\n```python\n{code}\n```\nThat is *it*."
-    with serve(FakeProvider(text)) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(FakeProvider(text)) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send_text("Code!", user_id=USER)
         replies = chat_gateway.until(lambda found: bool(found) and "📊 Context" in found[-1].text)
     assert len(replies) == 3
@@ -156,7 +162,7 @@ def test_a_long_answer_comes_in_messages_and_its_code_stays_code(telegram_api: T
 
 @pytest.mark.parametrize("text", ["/new", "/compact forget everything", "[x](tg://resolve?domain=evil) <b>/stop"])
 def test_what_a_model_says_is_no_command_and_no_markup(telegram_api: TelegramApi, tmp_path: Path, text: str) -> None:
-    with serve(FakeProvider(text)) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(FakeProvider(text)) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         assert chat_gateway.said("Say it").startswith(f"{text}\n")
         chat_gateway.said("Again")
     assert len(FileStore(tmp_path / "sessions").names()) == 1
@@ -165,7 +171,7 @@ def test_what_a_model_says_is_no_command_and_no_markup(telegram_api: TelegramApi
 def test_a_forwarded_text_is_no_command(telegram_api: TelegramApi, tmp_path: Path) -> None:
     origin = {"type": "hidden_user", "date": 1_700_000_000, "sender_user_name": "A stranger"}
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.send(user_id=USER, text="/new", forward_origin=origin)
         assert chat_gateway.texts(1)[0].startswith("ok")
         assert asked(fake) == ["/new"]
@@ -178,7 +184,7 @@ def test_bots_and_channels_are_not_answered_even_where_their_id_is_allowed(
     anonymous = 1087968824
     with (
         serve(FakeProvider("ok")) as served,
-        attended(telegram_api, served.url, tmp_path, users=(USER, anonymous)) as chat_gateway,
+        running_gateway(telegram_api, served.url, tmp_path, users=(USER, anonymous)) as chat_gateway,
     ):
         person = {"id": anonymous, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
         fields: dict[str, Any] = {"text": "Hello", "from": person}
@@ -191,7 +197,7 @@ def test_in_a_group_the_name_of_the_bot_may_stand_with_what_is_meant_for_it(
     telegram_api: TelegramApi, tmp_path: Path
 ) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         for text in ("/help@SomeOtherBot", "/help@TestNameBot", "@TestNameBot what now?", "/etc/hosts, what is it?"):
             telegram_api.send_text(text, user_id=USER, chat_id=GROUP)
         helped, *answers = chat_gateway.texts(3, GROUP)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.doors.gateway.attending import USER, attended
+from tests.doors.gateway.gateways import USER, running_gateway
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 
@@ -14,7 +14,10 @@ from foldline.testing import FakeProvider
 
 
 def test_each_command_answers(telegram_api: TelegramApi, tmp_path: Path) -> None:
-    with serve(FakeProvider("an answer " * 50)) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with (
+        serve(FakeProvider("an answer " * 50)) as served,
+        running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
+    ):
         assert chat_gateway.said("/start").startswith("Write to me")
         assert chat_gateway.said("/context") == "Nothing was said yet."
         assert "/undo – take back the last folds" in chat_gateway.said("/help")
@@ -22,10 +25,10 @@ def test_each_command_answers(telegram_api: TelegramApi, tmp_path: Path) -> None
         assert chat_gateway.said("/compact").startswith("Nothing was compacted: ")
         for question in ("one?", "two?", "three?"):
             chat_gateway.said(question)
-        told = chat_gateway.said("/context")
-        assert told.startswith("📊 Context: ")
-        assert re.search(r"^system +[\d,]+ +[\d.]+%$", told, re.MULTILINE)
-        assert told.endswith("0 folds in effect.")
+        answer = chat_gateway.said("/context")
+        assert answer.startswith("📊 Context: ")
+        assert re.search(r"^system +[\d,]+ +[\d.]+%$", answer, re.MULTILINE)
+        assert answer.endswith("0 folds in effect.")
         assert chat_gateway.said("/policy").startswith("The context is folded by balanced. There are autopilot, ")
         assert chat_gateway.said("/policy sliding") == "The context is folded by sliding from here on."
         assert chat_gateway.said("/policy").startswith("The context is folded by sliding.")
@@ -36,7 +39,7 @@ def test_each_command_answers(telegram_api: TelegramApi, tmp_path: Path) -> None
 
 def test_a_compaction_is_told_in_figures_and_taken_back(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("an answer " * 200)
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         for question in ("one?", "two?", "three?"):
             chat_gateway.said(question)
         before, after, _, *summary = chat_gateway.said("/compact keep the numbers").split("\n")
@@ -54,20 +57,20 @@ def test_a_new_conversation_knows_nothing_of_the_one_before_which_is_kept(
     telegram_api: TelegramApi, tmp_path: Path
 ) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         chat_gateway.said("My name is Ada.")
-        told = chat_gateway.said("/new")
+        answer = chat_gateway.said("/new")
         chat_gateway.said("What is my name?")
     asked = [message["content"] for message in fake.requests[-1].body["messages"] if message["role"] == "user"]
     assert asked == ["What is my name?"]
     names = FileStore(tmp_path / "sessions").names()
     assert len(names) == 2
-    assert all(name in told for name in names)
+    assert all(name in answer for name in names)
 
 
 def test_a_text_that_begins_with_a_slash_can_be_said(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         chat_gateway.said("//new is a command")
         assert fake.requests[-1].body["messages"][-1]["content"] == "/new is a command"
         assert telegram_api.replies(USER)

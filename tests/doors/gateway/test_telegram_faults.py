@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.doors.gateway.attending import USER, attended
+from tests.doors.gateway.gateways import USER, running_gateway
 from tests.forked import Forked
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
@@ -25,7 +25,7 @@ from foldline.testing import FakeProvider, FakeReply
 
 
 def test_what_telegram_asks_to_wait_is_waited_and_it_is_sent_once(telegram_api: TelegramApi, tmp_path: Path) -> None:
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.refuse("sendMessage", 429, "Too Many Requests: retry after 1", retry_after=1)
         began = time.monotonic()
         assert chat_gateway.said("Hi").startswith("ok")
@@ -37,7 +37,7 @@ def test_what_telegram_asks_to_wait_is_waited_and_it_is_sent_once(telegram_api: 
 @pytest.mark.parametrize("method", ["getUpdates", "sendMessage", "getMe", "setMyCommands"])
 def test_telegram_that_is_away_for_a_moment_is_awaited(telegram_api: TelegramApi, tmp_path: Path, method: str) -> None:
     telegram_api.refuse(method, 502, "Bad Gateway")
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         assert chat_gateway.said("Hi").startswith("ok")
         while len(chat_gateway.notices) < 2:  # the message is there before the gateway knows that it was taken
             time.sleep(0.01)
@@ -47,13 +47,16 @@ def test_telegram_that_is_away_for_a_moment_is_awaited(telegram_api: TelegramApi
 
 def test_another_program_that_receives_for_the_bot_is_told_of(telegram_api: TelegramApi, tmp_path: Path) -> None:
     telegram_api.refuse("getUpdates", 409, "Conflict: terminated by other getUpdates request")
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         assert chat_gateway.said("Hi").startswith("ok")
         assert chat_gateway.notices[0] == "Telegram: another program receives for this bot; trying again"
 
 
 def test_what_telegram_cannot_read_as_html_is_sent_as_it_reads(telegram_api: TelegramApi, tmp_path: Path) -> None:
-    with serve(FakeProvider("**bold** `code`")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with (
+        serve(FakeProvider("**bold** `code`")) as served,
+        running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
+    ):
         telegram_api.refuse("sendMessage", 400, "Bad Request: can't parse entities: whatever")
         assert chat_gateway.said("Hi").startswith("bold code\n")
         [reply] = telegram_api.replies(USER)
@@ -62,7 +65,7 @@ def test_what_telegram_cannot_read_as_html_is_sent_as_it_reads(telegram_api: Tel
 
 def test_who_blocks_the_bot_ends_nothing(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
-    with serve(fake) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.refuse("sendMessage", 403, "Forbidden: bot was blocked by the user")
         telegram_api.send_text("Hi", user_id=USER)
         while not chat_gateway.notices:
@@ -76,7 +79,7 @@ def test_who_blocks_the_bot_ends_nothing(telegram_api: TelegramApi, tmp_path: Pa
 
 def test_a_group_that_was_moved_gets_its_answer_where_it_is_now(telegram_api: TelegramApi, tmp_path: Path) -> None:
     moved = -100_777
-    with serve(FakeProvider("ok")) as served, attended(telegram_api, served.url, tmp_path) as chat_gateway:
+    with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         why = "Bad Request: group chat was upgraded to a supergroup chat"
         telegram_api.refuse("sendMessage", 400, why, migrate_to_chat_id=moved)
         telegram_api.send_text("Hi", user_id=USER)
@@ -103,7 +106,7 @@ def test_a_token_that_is_taken_back_ends_it(telegram_api: TelegramApi, tmp_path:
     with (
         serve(FakeProvider("ok")) as served,
         pytest.raises(InvalidInput, match="token: was refused by Telegram"),
-        attended(telegram_api, served.url, tmp_path) as chat_gateway,
+        running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
     ):
         assert chat_gateway.over.wait(20)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.hosting.acting import acting
+from tests.hosting.pools import session_pool
 from tests.serving import Served, serve
 
 from foldline.doors.http.app import app_of
@@ -94,11 +94,11 @@ def serving(
     yaml: str = "",
     **more: Any,
 ) -> Iterator[Api]:
-    """The server until the block ends; `more` goes to `acting`."""
+    """The server until the block ends; `more` goes to `session_pool`."""
     fake = FakeProvider(script, repeat=repeat, window_tokens=window_tokens)
     with serve(fake) as model:
         more["yaml"] = yaml.replace("{url}", model.url)
-        pool = acting(model.url, folder, store=store, limits=actor_limits, window=window_tokens, **more)
+        pool = session_pool(model.url, folder, store=store, limits=actor_limits, window=window_tokens, **more)
         behind = Behind(pool, rules or GuardRules(), limits or ServerLimits())
         with serve(behind) as served, httpx.Client(base_url=served.url, timeout=30) as client:
             yield Api(client, fake, model, served, behind, folder)

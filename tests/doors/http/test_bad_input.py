@@ -38,11 +38,11 @@ def session(api: Api) -> str:
 def problem(reply: httpx.Response, status: int, field: str | None) -> dict[str, Any]:
     assert reply.status_code == status, reply.text
     assert reply.headers["content-type"] == "application/problem+json"
-    told: dict[str, Any] = reply.json()
-    assert (told["status"], told.get("field")) == (status, field)
-    assert told["type"] == "about:blank" or told["type"].startswith("/problems/")
-    assert told["title"] and told["detail"]
-    return told
+    received: dict[str, Any] = reply.json()
+    assert (received["status"], received.get("field")) == (status, field)
+    assert received["type"] == "about:blank" or received["type"].startswith("/problems/")
+    assert received["title"] and received["detail"]
+    return received
 
 
 WITH_BODY = [route for route in ROUTES if route.fields.body is not None]

@@ -19,7 +19,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from tests.doors.http.support import events
-from tests.doors.running import Door
+from tests.doors.server_process import Door
 from tests.serving import Served, serve
 
 from foldline.cli.main import cli
@@ -70,7 +70,7 @@ class Turn:
     """A turn that is followed in a thread until its stream ends, however that is."""
 
     def __init__(self, made: Door, session: str, text: str, key: str = "") -> None:
-        self.told: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.accepted = threading.Event()
         head = {"accept": "text/event-stream", **({"Idempotency-Key": key} if key else {})}
         self._ask = (f"{made.url}/v1/sessions/{session}/messages", {"text": text}, head)
@@ -83,19 +83,19 @@ class Turn:
         try:
             with httpx.stream("POST", path, json=body, headers=head, timeout=60) as reply:
                 for one in events(reply):
-                    self.told.append(one)
+                    self.received.append(one)
                     self.accepted.set()
         except httpx.HTTPError:
-            self.told.append(("broken", None))
+            self.received.append(("broken", None))
 
     def is_answered(self) -> Self:
         """It, once the model was asked and has begun to answer: before that, a stop ends it without asking."""
-        until(lambda: any(name == "text" for name, _ in self.told))
+        until(lambda: any(name == "text" for name, _ in self.received))
         return self
 
     def end(self) -> tuple[str, Any]:
         self._thread.join(60)
-        return self.told[-1]
+        return self.received[-1]
 
 
 def until(done: Callable[[], bool]) -> None:

@@ -74,16 +74,19 @@ def streamed(api: Api, session: str, text: str, **headers: str) -> list[tuple[st
 
 def test_a_turn_is_told_as_it_happens(api: Api) -> None:
     session = api.created()
-    told = streamed(api, session, "Look into the folder.")
-    names = [name for name, _ in told]
+    received = streamed(api, session, "Look into the folder.")
+    names = [name for name, _ in received]
     assert names[0] == "accepted"
     assert names[-1] == "turn_ended"
     assert [name for name in names if name not in ("text", "calling")] == [
         "accepted", "call_started", "reply", "tool_started", "tool_finished", "reply", "turn_ended",
     ]  # fmt: skip
-    assert "".join(data["text"] for name, data in told if name == "text") == "Let me look.First a piece, then the rest."
-    assert all(data["event"] == name for name, data in told)
-    last = told[-1][1]
+    assert (
+        "".join(data["text"] for name, data in received if name == "text")
+        == "Let me look.First a piece, then the rest."
+    )
+    assert all(data["event"] == name for name, data in received)
+    last = received[-1][1]
     assert (last["session"], last["reason"], last["seq"], last["iterations"]) == (session, "done", 0, 2)
     assert last["figures"] == api.get(f"/{session}")["figures"]
 
@@ -92,12 +95,12 @@ def test_what_is_accepted_is_on_disk(api: Api, held: Callable[[], None], request
     session = api.created()
     head, body = {"accept": "text/event-stream"}, {"text": request.node.name}
     with api.client.stream("POST", f"/v1/sessions/{session}/messages", json=body, headers=head) as reply:
-        told = events(reply)
-        assert next(told) == ("accepted", {"event": "accepted", "seq": 0})
+        received = events(reply)
+        assert next(received) == ("accepted", {"event": "accepted", "seq": 0})
         log = (api.folder / "sessions" / session / "events.jsonl").read_text()
         assert request.node.name in log
         held()
-        assert [name for name, _ in told][-1] == "turn_ended"
+        assert [name for name, _ in received][-1] == "turn_ended"
 
 
 def test_a_turn_asked_for_again_does_not_run_again(api: Api) -> None:
@@ -106,9 +109,9 @@ def test_a_turn_asked_for_again_does_not_run_again(api: Api) -> None:
     first = api.client.post(path, json={"text": "Hi"}, headers=head).json()
     again = api.client.post(path, json={"text": "Hi"}, headers=head).json()
     assert (again["text"], again["reason"], again["seq"]) == (first["text"], "done", first["seq"])
-    told = streamed(api, session, "Hi", **head)
-    assert [name for name, _ in told] == ["accepted", "turn_ended"]
-    assert told[0][1]["seq"] == first["seq"]
+    received = streamed(api, session, "Hi", **head)
+    assert [name for name, _ in received] == ["accepted", "turn_ended"]
+    assert received[0][1]["seq"] == first["seq"]
     assert api.get(f"/{session}")["turns"] == 1
 
 
@@ -155,10 +158,10 @@ def test_a_turn_is_cancelled_and_recorded(api: Api, held: Callable[[], None], re
     assert api.post(f"/{session}/cancel") == {"cancelled": False}
     body = {"text": request.node.name, "stream": True}
     with api.client.stream("POST", f"/v1/sessions/{session}/messages", json=body) as reply:
-        told = events(reply)
-        assert next(told)[0] == "accepted"
+        received = events(reply)
+        assert next(received)[0] == "accepted"
         assert api.post(f"/{session}/cancel") == {"cancelled": True}
-        name, last = list(told)[-1]
+        name, last = list(received)[-1]
     assert (name, last["reason"]) == ("turn_ended", "cancelled")
     assert [turn["reason"] for turn in api.get(f"/{session}/turns")["turns"]] == ["cancelled"]
 
@@ -190,13 +193,13 @@ def test_a_message_that_waits_is_taken_back_when_its_client_leaves(
     session = api.created()
     path = f"/v1/sessions/{session}/messages"
     with api.client.stream("POST", path, json={"text": request.node.name, "stream": True}) as reply:
-        told = events(reply)
-        assert next(told)[0] == "accepted"
+        received = events(reply)
+        assert next(received)[0] == "accepted"
         with httpx.Client(timeout=0.3) as client, pytest.raises(httpx.ReadTimeout):
             client.post(f"{api.url}{path}", json={"text": "nobody waits for this"})
         until(lambda: bool(api.get(f"/{session}")["queued"] <= 1))
         held()
-        assert [name for name, _ in told][-1] == "turn_ended"
+        assert [name for name, _ in received][-1] == "turn_ended"
     until(lambda: bool(api.get(f"/{session}")["queued"] == 0 and api.get(f"/{session}")["state"] == "idle"))
     assert "nobody waits" not in str(api.get(f"/{session}/history"))
 
@@ -216,10 +219,10 @@ def test_what_is_removed_while_its_turn_runs_is_gone(
     session = api.created()
     body = {"text": request.node.name, "stream": True}
     with api.client.stream("POST", f"/v1/sessions/{session}/messages", json=body) as reply:
-        told = events(reply)
-        assert next(told)[0] == "accepted"
+        received = events(reply)
+        assert next(received)[0] == "accepted"
         assert api.client.delete(f"/v1/sessions/{session}").status_code == 204
-        assert list(told)[-1][0] in {"turn_ended", "error"}
+        assert list(received)[-1][0] in {"turn_ended", "error"}
     api.get(f"/{session}", 404)
 
 
@@ -233,14 +236,14 @@ def test_a_message_that_waits_for_a_session_that_is_removed_is_told_that_there_i
         replies.append(api.client.post(path, json={"text": "second"}))
 
     with api.client.stream("POST", path, json={"text": request.node.name, "stream": True}) as running:
-        told = events(running)
-        assert next(told)[0] == "accepted"
+        received = events(running)
+        assert next(received)[0] == "accepted"
         waits = threading.Thread(target=wait)
         waits.start()
         until(lambda: bool(api.get(f"/{session}")["queued"] == 1))
         assert api.client.delete(f"/v1/sessions/{session}").status_code == 204
         waits.join(20)
-        list(told)
+        list(received)
     (reply,) = replies
     problem = reply.json()
     assert (reply.status_code, problem["type"], problem["field"]) == (404, "/problems/not-found", "id")

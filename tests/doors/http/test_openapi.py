@@ -103,8 +103,8 @@ def test_ten_thousand_requests_bring_no_fault(api: Api) -> None:
 def test_the_document_is_made_of_the_routes() -> None:
     made = document(ROUTES, version="1")
     assert made["openapi"].startswith("3.1")
-    told = {(method.upper(), path) for path, own in made["paths"].items() for method in own}
-    assert told == {(route.method, route.path) for route in ROUTES}
+    received = {(method.upper(), path) for path, own in made["paths"].items() for method in own}
+    assert received == {(route.method, route.path) for route in ROUTES}
     assert len({route.name for route in ROUTES}) == len(ROUTES)
 
 

@@ -46,9 +46,9 @@ def test_a_body_of_megabytes_is_read_and_checked_in_a_thread(chars: int, inline:
 
 
 def test_what_is_wrong_in_a_large_body_is_said_as_in_a_small_one() -> None:
-    with pytest.raises(Problem) as told:
+    with pytest.raises(Problem) as received:
         read(json.dumps({"text": "a" * 200_000}).encode(), most_chars=100_000)
-    assert told.value.field == "text"
-    with pytest.raises(Problem) as told:
+    assert received.value.field == "text"
+    with pytest.raises(Problem) as received:
         read(b'{"text": "' + b"a" * 200_000)
-    assert told.value.field == "body"
+    assert received.value.field == "body"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.connecting import (
+from tests.doors.socket_server import (
     CHUNK,
-    Listening,
+    SocketServer,
     closed,
     dribbled_heads_are_given_up,
-    listening_with,
     slow_readers_get_all,
+    socket_server,
     unread_answers_are_given_up,
 )
 
@@ -38,23 +38,23 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Listening]:
-    with listening_with(app, Quick, loop_factory=asyncio.new_event_loop, timeout_keep_alive=30) as made:
+def served() -> Iterator[SocketServer]:
+    with socket_server(app, Quick, loop_factory=asyncio.new_event_loop, timeout_keep_alive=30) as made:
         yield made
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-def test_a_request_that_does_not_come_is_given_up(served: Listening, sent: bytes) -> None:
+def test_a_request_that_does_not_come_is_given_up(served: SocketServer, sent: bytes) -> None:
     with served.connection() as connection:
         connection.sendall(sent)
         assert closed(connection)
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: Listening) -> None:
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(served: SocketServer) -> None:
     dribbled_heads_are_given_up(served)
 
 
-def test_a_second_request_that_does_not_come_is_given_up(served: Listening) -> None:
+def test_a_second_request_that_does_not_come_is_given_up(served: SocketServer) -> None:
     with served.connection() as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         read = b""
@@ -64,11 +64,11 @@ def test_a_second_request_that_does_not_come_is_given_up(served: Listening) -> N
         assert closed(connection)
 
 
-def test_an_answer_that_is_not_read_is_given_up(served: Listening) -> None:
+def test_an_answer_that_is_not_read_is_given_up(served: SocketServer) -> None:
     unread_answers_are_given_up(served)
 
 
-def test_an_answer_that_is_read_slowly_comes_whole(served: Listening) -> None:
+def test_an_answer_that_is_read_slowly_comes_whole(served: SocketServer) -> None:
     slow_readers_get_all(served)
 
 

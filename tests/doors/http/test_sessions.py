@@ -115,17 +115,17 @@ def test_the_context_is_what_the_next_request_holds(tmp_path: Path, dialect: str
         for number in range(8):
             api.said(session, f"Town {number}. " + "It lies at a river. " * 200)
         assert api.get(f"/{session}")["folds"] > 0
-        told = api.get(f"/{session}/context")
+        received = api.get(f"/{session}/context")
         api.said(session, "short")
         sent = unmarked(api.fake.requests[-1].body)
         messages = sent["input" if dialect == "openai-responses" else "messages"]
-        assert [one for one in messages if one.get("role") not in ("system", "developer")][:-1] == told["messages"]
-        assert told["system"] in str(sent).replace("\\n", "\n").replace("\\'", "'")
-        assert unmarked(sent["tools"]) == told["tools"]
-        assert told["dialect"] == dialect
-        rows = told["rows"]
-        assert len(rows) == len(told["messages"])
-        assert sum(row["tokens"] for row in rows) == told["parts"]["folded"] + told["parts"]["messages"]
+        assert [one for one in messages if one.get("role") not in ("system", "developer")][:-1] == received["messages"]
+        assert received["system"] in str(sent).replace("\\n", "\n").replace("\\'", "'")
+        assert unmarked(sent["tools"]) == received["tools"]
+        assert received["dialect"] == dialect
+        rows = received["rows"]
+        assert len(rows) == len(received["messages"])
+        assert sum(row["tokens"] for row in rows) == received["parts"]["folded"] + received["parts"]["messages"]
         assert any(row["fold"] is not None for row in rows)
 
 

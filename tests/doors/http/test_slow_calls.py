@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.running import Door
+from tests.doors.server_process import Door
 from tests.serving import Served, serve
 
 from foldline.testing import FakeProvider, FakeReply
@@ -30,12 +30,12 @@ def hostile_text(chars: int) -> str:
 
 def asks(body: Mapping[str, Any]) -> FakeReply:
     """A model that searches its session or the workspace, five times at once, as its user tells it."""
-    told = str(body["messages"][-1]["content"])
-    if told.startswith("recall"):
+    received = str(body["messages"][-1]["content"])
+    if received.startswith("recall"):
         return FakeReply(calls=[("recall", {"action": "grep", "pattern": f"{PATTERN}{n}"}) for n in range(CALLS)])
-    if told.startswith("search"):
+    if received.startswith("search"):
         return FakeReply(calls=[("search_files", {"pattern": f"{PATTERN}{n}"}) for n in range(CALLS)])
-    if told.startswith("read"):
+    if received.startswith("read"):
         return FakeReply(calls=[("read_file", {"path": "small.txt"})])
     return FakeReply("Done.")
 

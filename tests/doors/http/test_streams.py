@@ -113,9 +113,9 @@ def test_a_session_is_followed_live(api: Api) -> None:
         assert reply.headers["cache-control"] == "no-store"
         api.said(other, "Not for us")
         ended = api.said(session, "Hi")
-        told = list(until_ended(reply))
-    assert [name for name, _ in told if name != "calling"] == ["accepted", "text", "reply", "turn_ended"]
-    assert told[-1][1]["text"] == ended["text"]
+        received = list(until_ended(reply))
+    assert [name for name, _ in received if name != "calling"] == ["accepted", "text", "reply", "turn_ended"]
+    assert received[-1][1]["text"] == ended["text"]
     until(lambda: api.state.broadcast.open == 0)
 
 
@@ -134,9 +134,9 @@ def test_all_sessions_are_followed_live(api: Api) -> None:
     session = api.created()
     with httpx.Client(base_url=api.url, timeout=20) as client, client.stream("GET", "/v1/events") as reply:
         api.said(session, "Hi")
-        told = list(until_ended(reply))
-    assert {data["session"] for _, data in told} == {session}
-    assert "text" not in [name for name, _ in told]
+        received = list(until_ended(reply))
+    assert {data["session"] for _, data in received} == {session}
+    assert "text" not in [name for name, _ in received]
 
 
 def test_the_stream_of_a_session_that_is_removed_ends(api: Api) -> None:

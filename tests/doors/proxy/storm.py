@@ -230,8 +230,8 @@ def _unlike(fault: str | None, seen: Seen, streamed: bool) -> str:
         if not 0 < tokens * 2 < window:
             return "an overflow was not recovered"
         # Too small to be one, or to be folded: passed on, or told in the dialect's words (a stream that failed).
-        told = seen.status in (200, status) and (seen.error or b"context_length_exceeded" in seen.raw)
-        return "" if seen.status == 400 or told else "an overflow was lost"
+        reported = seen.status in (200, status) and (seen.error or b"context_length_exceeded" in seen.raw)
+        return "" if seen.status == 400 or reported else "an overflow was lost"
     # Whole replies and the beginnings of large ones are held back: then nothing has gone out yet.
     if (fault == "broken at once" or (fault == "broken" and not streamed)) and seen.status == 502:
         return "" if seen.end == "whole" else "a refusal was cut"

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 import httpx
 import pytest
-from tests.doors.proxy.running import PATHS, proxied
+from tests.doors.proxy.proxies import PATHS, proxied
 
 from foldline.doors.proxy.request_head import with_model_at
 from foldline.doors.proxy.windows import url_at

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.doors.proxy.running import HEADERS, PATHS, Fixed, Recording, messages_in, proxied, request_of
+from tests.doors.proxy.proxies import HEADERS, PATHS, Fixed, Recording, messages_in, proxied, request_of
 
 from foldline.doors.proxy.bodies import TooLarge, inflate
 from foldline.errors import InvalidInput

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import HEADERS, Recording, proxied
+from tests.doors.proxy.proxies import HEADERS, Recording, proxied
 
 from foldline.testing import FakeProvider
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import HEADERS, Fixed, proxied
+from tests.doors.proxy.proxies import HEADERS, Fixed, proxied
 
 from foldline.codecs import dialect_named
 from foldline.doors.proxy.request_head import as_event_stream, dialect_of, is_streamed_at

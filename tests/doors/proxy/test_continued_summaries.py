@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import HEADERS, PATHS, Recording, proxied
+from tests.doors.proxy.proxies import HEADERS, PATHS, Recording, proxied
 
 from foldline.testing import FakeProvider, FakeReply
 from foldline.testing.scripted_model import session

@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import (
+from tests.doors.proxy.proxies import (
     HEADERS,
     PATHS,
     Fixed,
     Recording,
-    Running,
+    ServedProxy,
     before_newest,
     messages_in,
     proxied,
@@ -41,7 +41,9 @@ dialects = pytest.mark.parametrize("dialect", list(PATHS))
 class Client:
     """A client that resends everything, as clients do."""
 
-    def __init__(self, proxy: Running, dialect: str, *, stream: bool = False, name: str = "", key: str = "") -> None:
+    def __init__(
+        self, proxy: ServedProxy, dialect: str, *, stream: bool = False, name: str = "", key: str = ""
+    ) -> None:
         self.url, self.dialect, self.stream = proxy.url + PATHS[dialect], dialect, stream
         self.messages: list[dict[str, Any]] = []
         self.headers = HEADERS | ({"x-foldline-session": name} if name else {})
@@ -389,8 +391,8 @@ def test_a_request_that_is_larger_than_the_proxy_takes_is_told_like_any_other_re
         state = httpx.get(f"{proxy.url}/foldline/state").json()
         metrics = httpx.get(f"{proxy.url}/metrics").text
     assert (refused.status_code, "2,000 bytes" in refused.text) == (413, True)
-    told = next(one for one in state["requests"] if one["status"] == 413)
-    assert (told["outcome"], told["dialect"], told["path"]) == ("refused", dialect, PATHS[dialect])
+    row = next(one for one in state["requests"] if one["status"] == 413)
+    assert (row["outcome"], row["dialect"], row["path"]) == ("refused", dialect, PATHS[dialect])
     assert f'foldline_proxy_requests_total{{dialect="{dialect}",outcome="refused",status="413"}} 1.0' in metrics
 
 
@@ -409,16 +411,16 @@ class Broken(Conversations):
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_fault_of_ours_costs_no_request(dialect: str, stream: bool) -> None:
-    upstream, told = Recording(FakeProvider("ok")), list[ServedRequest]()
+    upstream, records = Recording(FakeProvider("ok")), list[ServedRequest]()
     sent = json.dumps(request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream), indent=1).encode()
     with (
         serve(upstream) as served,
-        proxy_with(served.url, lambda under: Broken(under, max_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Broken(under, max_bytes=2**20), records) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], content=sent, headers=HEADERS)
     assert (answer.status_code, upstream.bodies) == (200, [sent])
     assert "a fault" in answer.headers["x-foldline-warning"]
-    assert [(one.outcome, one.faulty) for one in told] == [("open", True)]
+    assert [(one.outcome, one.faulty) for one in records] == [("open", True)]
     assert any("nobody foresaw" in line for line in proxy.lines)
     assert KEY not in "".join(proxy.lines)
 
@@ -441,17 +443,17 @@ class Unmeasured(Conversations):
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_fault_while_an_answer_is_measured_costs_no_answer(dialect: str, stream: bool) -> None:
-    told: list[ServedRequest] = []
+    records: list[ServedRequest] = []
     more = {"stream_options": {"include_usage": True}} if dialect == "openai-chat" and stream else {}
     body = request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream, **more)
     with (
         serve(FakeProvider("What the model says.")) as served,
-        proxy_with(served.url, lambda under: Unmeasured(under, max_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Unmeasured(under, max_bytes=2**20), records) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert answer.status_code == 200
     assert "says." in answer.text
-    assert [(one.outcome, one.status, one.faulty) for one in told] == [("passed", 200, True)]
+    assert [(one.outcome, one.status, one.faulty) for one in records] == [("passed", 200, True)]
     assert sum("answered, but not measured" in line for line in proxy.lines) == 1
 
 
@@ -463,14 +465,14 @@ class Helpless(Conversations):
 
 
 def test_a_fault_while_recovering_leaves_the_client_what_the_upstream_said() -> None:
-    told: list[ServedRequest] = []
+    records: list[ServedRequest] = []
     with (
         serve(FakeProvider("never", window_tokens=100)) as served,
-        proxy_with(served.url, lambda under: Helpless(under, max_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Helpless(under, max_bytes=2**20), records) as proxy,
     ):
         answer = Client(proxy, "anthropic").ask("word " * 300)
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
-    assert [(one.outcome, one.faulty) for one in told] == [("passed", True)]
+    assert [(one.outcome, one.faulty) for one in records] == [("passed", True)]
     assert any("not recovered from" in line for line in proxy.lines)
 
 
@@ -494,11 +496,11 @@ def test_a_refusal_in_a_stream_of_status_200_does_not_count_as_an_answer() -> No
         made.append(Answers(settings, max_bytes=2**20))
         return made[-1]
 
-    told: list[ServedRequest] = []
-    with serve(FakeProvider("never", window_tokens=100)) as served, proxy_with(served.url, answers, told) as proxy:
+    records: list[ServedRequest] = []
+    with serve(FakeProvider("never", window_tokens=100)) as served, proxy_with(served.url, answers, records) as proxy:
         answer = Client(proxy, "openai-responses", stream=True).ask("word " * 300)
     assert (answer.status_code, "context_length_exceeded" in answer.text) == (200, True)
-    assert [one.outcome for one in told] == ["refused"]
+    assert [one.outcome for one in records] == ["refused"]
     assert made[0].answered == []
 
 

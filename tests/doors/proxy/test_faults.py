@@ -21,7 +21,7 @@ import aiohttp
 import httpx
 import pytest
 from tests.doors.proxy.storm import DIALECTS, FAULTS, LEFT, WINDOW, Client, Storm
-from tests.doors.running import START_SECONDS
+from tests.doors.server_process import START_SECONDS
 from tests.serving import Breaking, serve
 
 from foldline.testing import FakeProvider

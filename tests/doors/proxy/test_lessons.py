@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import PATHS, proxy_of, request_of
+from tests.doors.proxy.proxies import PATHS, proxy_of, request_of
 from tests.engine.test_refused_parts import PNG, from_user, image, said
 from tests.serving import serve
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.doors.proxy.telling import day, fold, told
+from tests.doors.proxy.served_requests import day, fold, served_request
 
 from foldline.doors.proxy.page import LabelValues, ProxyMetrics
 from foldline.doors.proxy.served_request import ServedRequest
@@ -35,7 +35,13 @@ def value(metrics: ProxyMetrics, name: str, **labels: str) -> float | None:
 
 
 def test_requests_are_counted_by_dialect_outcome_and_status() -> None:
-    metrics = counted(told(1), told(2), told(3, status=429), told(4, outcome="left", status=0), told(5, dialect=""))
+    metrics = counted(
+        served_request(1),
+        served_request(2),
+        served_request(3, status=429),
+        served_request(4, outcome="left", status=0),
+        served_request(5, dialect=""),
+    )
 
     def of(**labels: str) -> float | None:
         return value(metrics, "requests_total", **labels)
@@ -50,17 +56,17 @@ def test_tokens_are_counted_by_kind_and_are_there_from_the_beginning() -> None:
     kinds = {"given": 900, "sent": 300, "saved": 600, "input": 310, "cached": 200, "output": 44}
     metrics = ProxyMetrics()
     assert {kind: value(metrics, "tokens_total", kind=kind) for kind in kinds} == dict.fromkeys(kinds, 0)
-    metrics(told(given_tokens=900, sent_tokens=300, input_tokens=310, cached_tokens=200, output_tokens=44))
-    metrics(told(2, status=400, given_tokens=7_000, sent_tokens=7_000))  # no model read them
+    metrics(served_request(given_tokens=900, sent_tokens=300, input_tokens=310, cached_tokens=200, output_tokens=44))
+    metrics(served_request(2, status=400, given_tokens=7_000, sent_tokens=7_000))  # no model read them
     assert {kind: value(metrics, "tokens_total", kind=kind) for kind in kinds} == kinds
 
 
 def test_folds_recoveries_truncations_and_faults_are_counted() -> None:
     folds = (fold(0, 2, 9, 1, "mask", ""), fold(2, 4, 9, 1, "mask", ""), fold(4, 9, 90, 9, "summarize", ""))
     metrics = counted(
-        told(1, new_folds=folds, recoveries=2, failure="prompt_overflow"),
-        told(2, truncated="2,000 were sent, 1,000 read"),
-        told(3, outcome="open", faulty=True),
+        served_request(1, new_folds=folds, recoveries=2, failure="prompt_overflow"),
+        served_request(2, truncated="2,000 were sent, 1,000 read"),
+        served_request(3, outcome="open", faulty=True),
     )
     assert value(metrics, "folds_total", reducer="mask") == 2
     assert value(metrics, "folds_total", reducer="summarize") == 1
@@ -71,7 +77,8 @@ def test_folds_recoveries_truncations_and_faults_are_counted() -> None:
 
 def test_times_are_in_seconds_with_the_dialect() -> None:
     metrics = counted(
-        told(own_seconds=0.0018, first_byte_seconds=0.3), told(2, own_seconds=0.0, first_byte_seconds=None)
+        served_request(own_seconds=0.0018, first_byte_seconds=0.3),
+        served_request(2, own_seconds=0.0, first_byte_seconds=None),
     )
     found = figures(metrics)
     chat = ("dialect", "openai-chat")
@@ -91,7 +98,9 @@ def test_gauges_read_what_is_now() -> None:
 
 
 def test_no_client_makes_new_series() -> None:
-    metrics = counted(told(status=299), *(told(n, failure=kind, recoveries=1) for n, kind in enumerate(_kinds())))
+    metrics = counted(
+        served_request(status=299), *(served_request(n, failure=kind, recoveries=1) for n, kind in enumerate(_kinds()))
+    )
     before = figures(metrics).keys()
 
     def made_up(number: int) -> ServedRequest:
@@ -99,7 +108,7 @@ def test_no_client_makes_new_series() -> None:
         texts = {
             name: f"{name} {number}" for name in ("model", "session", "title", "path", "method", "failure", "warning")
         }
-        return told(number, status=7_000 + number, recoveries=1, **texts, **odd)
+        return served_request(number, status=7_000 + number, recoveries=1, **texts, **odd)
 
     for number in range(500):
         metrics(made_up(number))

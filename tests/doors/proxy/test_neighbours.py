@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import PATHS, Recording, messages_in, proxied, proxy_of, request_of
+from tests.doors.proxy.proxies import PATHS, Recording, messages_in, proxied, proxy_of, request_of
 from tests.serving import serve
 
 from foldline import classify

@@ -17,7 +17,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.doors.http.page.test_access import FAINT, FOLDER, HEADINGS, NAMELESS, WIDE
-from tests.doors.proxy.telling import MARKUP, day, fold, told
+from tests.doors.proxy.served_requests import MARKUP, day, fold, served_request
 from tests.serving import serve
 
 from foldline.doors.proxy.gate import Gate, GateRules
@@ -177,7 +177,7 @@ def test_only_reading_is_allowed_and_a_head_request_of_the_stream_ends(look: Loo
 
 
 def test_the_stream_begins_with_the_state_and_ends_when_the_proxy_stops() -> None:
-    with looked(told(1)) as own, httpx.stream("GET", f"{own.url}/foldline/events", timeout=20) as stream:
+    with looked(served_request(1)) as own, httpx.stream("GET", f"{own.url}/foldline/events", timeout=20) as stream:
         assert stream.headers["content-security-policy"]
         lines = stream.iter_lines()
         assert next(line for line in lines if line.startswith("event:")) == "event: state"
@@ -206,8 +206,10 @@ def opened(page: Page, look: Looked) -> None:
 def test_the_totals_are_seen_at_a_glance(page: Page) -> None:
     from playwright.sync_api import expect
 
-    several = [told(n, given_tokens=100_000, sent_tokens=25_000, outcome="folded", folds=1) for n in range(1, 5)]
-    with looked(*several, told(5, outcome="refused", status=400), upstream="http://127.0.0.1:8080") as own:
+    several = [
+        served_request(n, given_tokens=100_000, sent_tokens=25_000, outcome="folded", folds=1) for n in range(1, 5)
+    ]
+    with looked(*several, served_request(5, outcome="refused", status=400), upstream="http://127.0.0.1:8080") as own:
         opened(page, own)
         expect(page.locator("#saved")).to_have_text("75.0 % of all tokens saved")
         expect(page.locator("#balance-words")).to_have_text("400k given → 100k sent on · 300k saved")
@@ -222,7 +224,7 @@ def test_the_totals_are_seen_at_a_glance(page: Page) -> None:
 def test_a_dry_run_says_that_nothing_was_saved_yet(page: Page) -> None:
     from playwright.sync_api import expect
 
-    with looked(told(given_tokens=1_000, sent_tokens=400, mode="dry-run"), mode="dry-run") as own:
+    with looked(served_request(given_tokens=1_000, sent_tokens=400, mode="dry-run"), mode="dry-run") as own:
         opened(page, own)
         expect(page.locator("#saved")).to_have_text("60.0 % of all tokens would be saved")
 
@@ -230,7 +232,7 @@ def test_a_dry_run_says_that_nothing_was_saved_yet(page: Page) -> None:
 def test_no_money_is_shown_without_prices(page: Page) -> None:
     from playwright.sync_api import expect
 
-    with looked(told(model="my-own-model", given_tokens=9_000, sent_tokens=1_000)) as own:
+    with looked(served_request(model="my-own-model", given_tokens=9_000, sent_tokens=1_000)) as own:
         opened(page, own)
         expect(page.locator("#tiles")).to_contain_text("Requests")
         expect(page.locator("main")).not_to_contain_text("$")
@@ -240,7 +242,7 @@ def test_what_happens_is_seen_as_it_happens(page: Page, look: Looked) -> None:
     from playwright.sync_api import expect
 
     opened(page, look)
-    look.tell(told(900, session="live", title="Just begun", given_tokens=30_000, sent_tokens=30_000))
+    look.tell(served_request(900, session="live", title="Just begun", given_tokens=30_000, sent_tokens=30_000))
     row = page.locator("#conversations li").first
     expect(row).to_contain_text("Just begun")
     expect(row).to_contain_text("23.4 %")  # of the window
@@ -249,7 +251,7 @@ def test_what_happens_is_seen_as_it_happens(page: Page, look: Looked) -> None:
     why = "the oldest results are shown shortened"
     new = (fold(2, 9, 41_000, 1_000, "mask", why),)
     given: dict[str, Any] = {"given_tokens": 60_000, "sent_tokens": 20_000, "folds": 1, "outcome": "folded"}
-    look.tell(told(901, session="live", title="Just begun", new_folds=new, **given))
+    look.tell(served_request(901, session="live", title="Just begun", new_folds=new, **given))
     expect(row.locator(".folds li")).to_contain_text("mask · messages 2–8")
     expect(row.locator(".folds li")).to_contain_text("41,000 → 1,000 tokens")
     expect(row.locator(".folds li")).to_contain_text(why)
@@ -263,11 +265,11 @@ def test_it_connects_again_by_itself_and_shows_what_it_missed(page: Page) -> Non
     from playwright.sync_api import expect
 
     line = Line()
-    with looked(told(1, title="Before"), through=line) as own:
+    with looked(served_request(1, title="Before"), through=line) as own:
         opened(page, own)
         own.loop.call_soon_threadsafe(line.cut)
         expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
-        own.tell(told(2, session="b", title="Meanwhile"))
+        own.tell(served_request(2, session="b", title="Meanwhile"))
         own.loop.call_soon_threadsafe(line.mend)
         expect(page.locator("#connection")).to_have_attribute("data-state", "live")
         expect(page.locator("#conversations li").first).to_contain_text("Meanwhile")
@@ -276,13 +278,13 @@ def test_it_connects_again_by_itself_and_shows_what_it_missed(page: Page) -> Non
 def test_texts_of_clients_are_text_only(page: Page) -> None:
     from playwright.sync_api import expect
 
-    hostile = told(
+    hostile = served_request(
         1, title=MARKUP, model=MARKUP, session=MARKUP, warning=MARKUP, failure=MARKUP, path=f"/{MARKUP}", status=400,
         truncated=MARKUP, new_folds=(fold(0, 3, 90, 9, MARKUP, MARKUP),),
     )  # fmt: skip
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
-    with looked(hostile, told(2, session="x", title="\u202egnp.exe"), upstream=MARKUP) as own:
+    with looked(hostile, served_request(2, session="x", title="\u202egnp.exe"), upstream=MARKUP) as own:
         opened(page, own)
         page.get_by_role("button", name=re.compile("onerror")).click()
         expect(page.locator(".folds li")).to_contain_text(MARKUP)
@@ -297,7 +299,7 @@ def test_texts_of_clients_are_text_only(page: Page) -> None:
 def test_a_token_is_asked_for_and_one_in_the_address_is_taken_from_there(browser: Browser) -> None:
     from playwright.sync_api import expect
 
-    with looked(told(1), through=guarded) as own:
+    with looked(served_request(1), through=guarded) as own:
         context = browser.new_context()
         page = context.new_page()
         page.goto(f"{own.url}/foldline")
@@ -365,7 +367,9 @@ def test_the_keyboard_stays_where_it_is_when_rows_change(page: Page, look: Looke
     opened(page, look)
     row = page.locator("#conversations li", has_text="Rewrite the importer")
     row.get_by_role("button").focus()
-    look.tell(told(950, session="9b2e61d07c44a1f3", title="Rewrite the importer so that it streams", given_tokens=7))
+    look.tell(
+        served_request(950, session="9b2e61d07c44a1f3", title="Rewrite the importer so that it streams", given_tokens=7)
+    )
     expect(page.locator("#conversations li").first).to_contain_text("Rewrite the importer")
     expect(page.locator(":focus")).to_have_accessible_name(re.compile("^Rewrite the importer.* 121 requests"))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import HEADERS, PATHS, proxied, request_of
+from tests.doors.proxy.proxies import HEADERS, PATHS, proxied, request_of
 from tests.engine.test_refused_parts import PDF, document, from_user, said
 from tests.property.sessions import BUILDERS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.doors.proxy.running import HEADERS, PATHS, Recording, proxy_with, request_of
+from tests.doors.proxy.proxies import HEADERS, PATHS, Recording, proxy_with, request_of
 from tests.serving import serve
 
 from foldline.conversations.conversation_cache import PlannedRequest
@@ -24,7 +24,7 @@ dialects = pytest.mark.parametrize("dialect", list(PATHS))
 @dialects
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_reaches_the_upstream_before_it_is_taken_up(dialect: str, stream: bool) -> None:
-    upstream, told = Recording(FakeProvider("ok")), list[ServedRequest]()
+    upstream, records = Recording(FakeProvider("ok")), list[ServedRequest]()
     seen: list[int] = []
 
     class Late(Conversations):
@@ -38,13 +38,13 @@ def test_a_request_reaches_the_upstream_before_it_is_taken_up(dialect: str, stre
     body = request_of(dialect, [{"role": "user", "content": "Hello"}], stream=stream)
     with (
         serve(upstream) as served,
-        proxy_with(served.url, lambda under: Late(under, max_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Late(under, max_bytes=2**20), records) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert (answer.status_code, seen) == (200, [1])
     assert answer.headers["x-foldline-session"]
     assert int(answer.headers["x-foldline-tokens"]) > 0
-    assert [(one.outcome, one.faulty) for one in told] == [("passed", False)]
+    assert [(one.outcome, one.faulty) for one in records] == [("passed", False)]
 
 
 @dialects
@@ -53,25 +53,25 @@ def test_a_fault_before_it_goes_out_costs_no_request_either(dialect: str) -> Non
         def passes_unchanged(self, *given: Any) -> bool:
             raise RuntimeError("a fault that nobody foresaw")
 
-    told = list[ServedRequest]()
+    records = list[ServedRequest]()
     body = request_of(dialect, [{"role": "user", "content": "Hello"}])
     with (
         serve(FakeProvider("ok")) as served,
-        proxy_with(served.url, lambda under: Broken(under, max_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Broken(under, max_bytes=2**20), records) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert answer.status_code == 200
-    assert [(one.outcome, one.faulty) for one in told] == [("open", True)]
+    assert [(one.outcome, one.faulty) for one in records] == [("open", True)]
 
 
 @pytest.mark.parametrize("dialect", ["openai-chat", "anthropic"])
 def test_what_cannot_be_taken_up_has_gone_out_as_it_came(dialect: str) -> None:
-    told = list[ServedRequest]()
+    records = list[ServedRequest]()
     body = request_of(dialect, [{"content": "nobody said this"}])
     upstream = Recording(FakeProvider("ok"))
     with (
         serve(upstream) as served,
-        proxy_with(served.url, lambda under: Conversations(under, max_bytes=2**20), told) as proxy,
+        proxy_with(served.url, lambda under: Conversations(under, max_bytes=2**20), records) as proxy,
     ):
         answer = httpx.post(proxy.url + PATHS[dialect], json=body, headers=HEADERS)
     assert answer.status_code == 400, "the upstream says what is wrong with it"

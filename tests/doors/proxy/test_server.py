@@ -17,17 +17,17 @@ from typing import Any, TypeAlias
 
 import httpx
 import pytest
-from tests.doors.connecting import (
+from tests.doors.proxy.test_upstream import connected, request
+from tests.doors.socket_server import (
     CHUNK,
     LONG_SECONDS,
-    Listening,
+    SocketServer,
     closed,
     dribbled_heads_are_given_up,
-    listening_with,
     slow_readers_get_all,
+    socket_server,
     unread_answers_are_given_up,
 )
-from tests.doors.proxy.test_upstream import connected, request
 
 from foldline.doors.proxy.gate import GateRules
 from foldline.doors.proxy.server import CUT, ProxyConnection, listen, loop_factory, run
@@ -102,23 +102,23 @@ def loops(request: pytest.FixtureRequest) -> Factory:
 
 
 @pytest.fixture(scope="module")
-def served(loops: Factory) -> Iterator[Listening]:
+def served(loops: Factory) -> Iterator[SocketServer]:
     """A server with the patience of a real one: a machine that is busy elsewhere is not given up."""
-    with listening_with(app, ProxyConnection, loop_factory=loops, date_header=False, server_header=False) as made:
+    with socket_server(app, ProxyConnection, loop_factory=loops, date_header=False, server_header=False) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def quick(loops: Factory) -> Iterator[Listening]:
+def quick(loops: Factory) -> Iterator[SocketServer]:
     """A server that waits for little."""
-    with listening_with(app, Quick, loop_factory=loops, date_header=False, server_header=False) as made:
+    with socket_server(app, Quick, loop_factory=loops, date_header=False, server_header=False) as made:
         yield made
 
 
 LAST = b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
-def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: Listening) -> None:
+def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: SocketServer) -> None:
     head, _, body = served.answer(b"GET /a%2Fb?c=%20d HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").partition(
         b"\r\n\r\n"
     )
@@ -133,7 +133,7 @@ def test_nothing_is_added_to_an_answer_and_no_header_is_joined(served: Listening
     assert body == b"GET|/a%2Fb|c=%20d|host,connection|"
 
 
-def test_requests_follow_each_other_on_a_connection(served: Listening) -> None:
+def test_requests_follow_each_other_on_a_connection(served: SocketServer) -> None:
     post = b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"
     chunked = b"POST /q HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\nX-Late: 1\r\n\r\n"
     read = served.answer(post + chunked + LAST)
@@ -143,7 +143,7 @@ def test_requests_follow_each_other_on_a_connection(served: Listening) -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])
-def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served: Listening, pieces: int) -> None:
+def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served: SocketServer, pieces: int) -> None:
     """Java's client wishes for HTTP/2 with each first request, bodies included."""
     wish = b"POST /p HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
     wish += b"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nContent-Length: 3\r\n\r\n"
@@ -153,7 +153,7 @@ def test_a_wish_for_another_protocol_is_passed_over_and_the_body_arrives(served:
     assert read.endswith(b"GET|/last||host,connection|")
 
 
-def test_a_websocket_is_asked_for_in_the_open(served: Listening) -> None:
+def test_a_websocket_is_asked_for_in_the_open(served: SocketServer) -> None:
     with served.connection() as made:
         made.sendall(b"GET /v1/responses HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         read = b""
@@ -170,7 +170,7 @@ def test_a_websocket_is_asked_for_in_the_open(served: Listening) -> None:
         b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
     ],
 )
-def test_what_is_no_request_is_refused(served: Listening, sent: bytes) -> None:
+def test_what_is_no_request_is_refused(served: SocketServer, sent: bytes) -> None:
     assert served.answer(sent).startswith(b"HTTP/1.1 400 ")
 
 
@@ -191,7 +191,7 @@ def test_what_is_no_request_is_refused(served: Listening, sent: bytes) -> None:
 )
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_a_body_that_cannot_be_read_is_refused_in_words(
-    served: Listening, sent: bytes, status: int, pieces: int
+    served: SocketServer, sent: bytes, status: int, pieces: int
 ) -> None:
     whole = b"POST /a HTTP/1.1\r\nHost: a\r\n" + sent
     at = whole.index(b"\r\n\r\n") + 4
@@ -199,13 +199,13 @@ def test_a_body_that_cannot_be_read_is_refused_in_words(
     assert served.answer(*given).startswith(b"HTTP/1.1 %d " % status)
 
 
-def test_a_body_in_chunks_arrives_however_that_is_written(served: Listening) -> None:
+def test_a_body_in_chunks_arrives_however_that_is_written(served: SocketServer) -> None:
     sent = b"POST /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTRANSFER-encoding:  Chunked \r\n\r\n"
     assert served.answer(sent + b"5\r\nhello\r\n0\r\n\r\n").endswith(b"|hello")
 
 
 @pytest.mark.parametrize("more", [b"", b"Connection: keep-alive\r\n"])
-def test_a_client_of_http_1_0_gets_no_chunks_and_an_end(served: Listening, more: bytes) -> None:
+def test_a_client_of_http_1_0_gets_no_chunks_and_an_end(served: SocketServer, more: bytes) -> None:
     head, _, body = served.answer(b"GET /later HTTP/1.0\r\nHost: a\r\n" + more + b"\r\n").partition(b"\r\n\r\n")
     assert body == b"first last"
     assert b"transfer-encoding" not in head.lower() and b"connection: close" in head.lower()
@@ -213,7 +213,7 @@ def test_a_client_of_http_1_0_gets_no_chunks_and_an_end(served: Listening, more:
     assert body.endswith(b"|hi") and b"content-length: %d" % len(body) in head
 
 
-def test_a_client_that_has_said_all_gets_its_answer(served: Listening) -> None:
+def test_a_client_that_has_said_all_gets_its_answer(served: SocketServer) -> None:
     for version in (b"1.1", b"1.0"):
         for path in (b"/later", b"/a"):
             with served.connection() as made:
@@ -242,7 +242,7 @@ def _unchunked(answer: bytes) -> bytes:
 
 @pytest.mark.parametrize("query", ["", "?begins"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_client_that_has_gone_is_noticed_soon(served: Listening, query: str, version: str) -> None:
+def test_a_client_that_has_gone_is_noticed_soon(served: SocketServer, query: str, version: str) -> None:
     if query and version == "1.0":
         return  # nothing can be written ahead of what has no chunks: it is noticed with the next piece
     before = len(LEFT)
@@ -257,14 +257,14 @@ def test_a_client_that_has_gone_is_noticed_soon(served: Listening, query: str, v
     assert LEFT[-1] - gone < 10  # 0.15 s where nothing else keeps the machine busy
 
 
-def test_half_a_request_is_no_whole_one(served: Listening) -> None:
+def test_half_a_request_is_no_whole_one(served: SocketServer) -> None:
     with served.connection() as made:
         made.sendall(b"POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 20\r\n\r\nhi")
         made.shutdown(socket.SHUT_WR)
         assert made.recv(1_000) == b""
 
 
-def test_a_head_without_end_is_refused(served: Listening) -> None:
+def test_a_head_without_end_is_refused(served: SocketServer) -> None:
     head = b"GET / HTTP/1.1\r\nHost: a\r\n"
     with served.connection() as made:
         made.sendall(head + b"x: " + b"y" * 70_000)
@@ -273,11 +273,11 @@ def test_a_head_without_end_is_refused(served: Listening) -> None:
 
 @pytest.mark.parametrize("long", [b"GET /%b HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nx: %b\r\n"], ids=["path", "header"])
 @pytest.mark.parametrize("size", [65_600, 200_000])
-def test_a_head_that_is_too_long_is_called_that_where_it_is_whole(served: Listening, long: bytes, size: int) -> None:
+def test_a_head_that_is_too_long_is_called_that_where_it_is_whole(served: SocketServer, long: bytes, size: int) -> None:
     assert served.answer(long % (b"y" * size) + b"Host: a\r\n\r\n").startswith(b"HTTP/1.1 431 ")
 
 
-def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Listening) -> None:
+def test_nonsense_in_the_middle_of_an_answer_ends_it(served: SocketServer) -> None:
     with socket.socket() as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 200_000)  # with less, what was sent takes seconds to come
         made.settimeout(LONG_SECONDS)
@@ -292,7 +292,7 @@ def test_nonsense_in_the_middle_of_an_answer_ends_it(served: Listening) -> None:
         assert not read.endswith(b"0\r\n\r\n")
 
 
-def test_an_answer_that_is_cut_does_not_look_whole(served: Listening) -> None:
+def test_an_answer_that_is_cut_does_not_look_whole(served: SocketServer) -> None:
     with httpx.Client(trust_env=False) as client, client.stream("GET", f"http://127.0.0.1:{served.port}/cut") as reply:
         pieces = reply.iter_raw()
         assert next(pieces) == b"all that came"
@@ -303,21 +303,21 @@ def test_an_answer_that_is_cut_does_not_look_whole(served: Listening) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-def test_a_request_that_does_not_come_is_given_up(quick: Listening, sent: bytes) -> None:
+def test_a_request_that_does_not_come_is_given_up(quick: SocketServer, sent: bytes) -> None:
     with quick.connection() as made:
         made.sendall(sent)
         assert closed(made)
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
-def test_a_body_that_does_not_come_is_given_up(quick: Listening, framing: bytes) -> None:
+def test_a_body_that_does_not_come_is_given_up(quick: SocketServer, framing: bytes) -> None:
     with quick.connection() as made:
         made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing + b"\r\n\r\n3\r\nabc\r\n")
         assert closed(made)
     quick.until(lambda: not quick.server.server_state.tasks)
 
 
-def test_a_body_that_comes_slowly_arrives(quick: Listening) -> None:
+def test_a_body_that_comes_slowly_arrives(quick: SocketServer) -> None:
     def sent(made: socket.socket) -> bool:
         """Whether it was sent over more than the time that a silence may take, without such a silence."""
         made.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
@@ -343,15 +343,15 @@ def test_a_body_that_comes_slowly_arrives(quick: Listening) -> None:
     pytest.fail("the pauses were too long every time")
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_given_up(quick: Listening) -> None:
+def test_a_head_that_comes_a_byte_at_a_time_is_given_up(quick: SocketServer) -> None:
     dribbled_heads_are_given_up(quick)
 
 
-def test_an_answer_that_is_not_read_is_given_up(quick: Listening) -> None:
+def test_an_answer_that_is_not_read_is_given_up(quick: SocketServer) -> None:
     unread_answers_are_given_up(quick)
 
 
-def test_an_answer_that_is_read_slowly_comes_whole(quick: Listening) -> None:
+def test_an_answer_that_is_read_slowly_comes_whole(quick: SocketServer) -> None:
     slow_readers_get_all(quick)
 
 
@@ -371,11 +371,11 @@ class Streams:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"first", "more_body": True})
         gone = asyncio.create_task(receive())
-        told = asyncio.create_task(self.end.wait())
-        await asyncio.wait({gone, told}, return_when=asyncio.FIRST_COMPLETED)
-        self.left += gone.done() and not told.done()
+        stopped = asyncio.create_task(self.end.wait())
+        await asyncio.wait({gone, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        self.left += gone.done() and not stopped.done()
         gone.cancel()
-        told.cancel()
+        stopped.cancel()
         last = b"last" if scope["path"] != "/large" else b"x" * 100_000_000
         await send({"type": "http.response.body", "body": last})
         self.ended += 1

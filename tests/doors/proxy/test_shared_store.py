@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.doors.proxy.running import PATHS, Recording, before_newest, proxy_of, proxy_with
+from tests.doors.proxy.proxies import PATHS, Recording, before_newest, proxy_of, proxy_with
 from tests.doors.proxy.test_exchange import WINDOW, Client
 from tests.real.postgresql import fresh_database
 from tests.serving import serve

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.doors.proxy.telling import MARKUP, day, fold, told
+from tests.doors.proxy.served_requests import MARKUP, day, fold, served_request
 
 from foldline.doors.proxy.served_request import ServedRequest
 from foldline.doors.proxy.status import (
@@ -43,7 +43,8 @@ def conversations(standing: ProxyStatus) -> dict[str, dict[str, Any]]:
 
 def test_tokens_count_where_a_model_took_the_request() -> None:
     found = totals(
-        told(1, given_tokens=9_000, sent_tokens=2_000, outcome="folded"), told(2, given_tokens=500, sent_tokens=500)
+        served_request(1, given_tokens=9_000, sent_tokens=2_000, outcome="folded"),
+        served_request(2, given_tokens=500, sent_tokens=500),
     )
     assert (found["given_tokens"], found["sent_tokens"], found["saved_tokens"]) == (9_500, 2_500, 7_000)
 
@@ -60,13 +61,13 @@ def test_tokens_count_where_a_model_took_the_request() -> None:
     ],
 )
 def test_what_no_model_took_saves_nothing(given: dict[str, Any]) -> None:
-    found = totals(told(given_tokens=9_000, sent_tokens=2_000, **given))
+    found = totals(served_request(given_tokens=9_000, sent_tokens=2_000, **given))
     assert found["requests"] == 1
     assert (found["given_tokens"], found["sent_tokens"], found["saved_tokens"], found["saved_usd"]) == (0, 0, 0, None)
 
 
 def test_a_stream_that_broke_off_was_paid_for() -> None:
-    assert totals(told(outcome="cut", status=200, given_tokens=900, sent_tokens=300))["saved_tokens"] == 600
+    assert totals(served_request(outcome="cut", status=200, given_tokens=900, sent_tokens=300))["saved_tokens"] == 600
 
 
 def test_each_kind_of_trouble_is_counted_once() -> None:
@@ -81,20 +82,24 @@ def test_each_kind_of_trouble_is_counted_once() -> None:
 
 
 def test_money_is_told_only_where_the_catalogue_has_prices() -> None:
-    assert totals(told(model="no-such-model", given_tokens=9_000, sent_tokens=0))["saved_usd"] is None
-    assert totals(told(model="gpt-5", given_tokens=1_001_000, sent_tokens=1_000))["saved_usd"] == pytest.approx(1.25)
+    assert totals(served_request(model="no-such-model", given_tokens=9_000, sent_tokens=0))["saved_usd"] is None
+    assert totals(served_request(model="gpt-5", given_tokens=1_001_000, sent_tokens=1_000))[
+        "saved_usd"
+    ] == pytest.approx(1.25)
 
 
 def test_what_a_price_step_would_have_added_is_saved_too() -> None:
     # All of gpt-5.5's 300,000 tokens at twice $5, less 100,000 at $5.
-    assert totals(told(model="gpt-5.5", given_tokens=300_000, sent_tokens=100_000))["saved_usd"] == pytest.approx(2.5)
+    assert totals(served_request(model="gpt-5.5", given_tokens=300_000, sent_tokens=100_000))[
+        "saved_usd"
+    ] == pytest.approx(2.5)
 
 
 def test_money_is_counted_at_the_price_of_cached_input_once_the_upstream_caches_the_conversation() -> None:
     standing = standing_of(
-        told(1, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=900),
-        told(2, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=0),
-        told(3, given_tokens=1_001_000, sent_tokens=1_000, session="another"),
+        served_request(1, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=900),
+        served_request(2, given_tokens=1_001_000, sent_tokens=1_000, cached_tokens=0),
+        served_request(3, given_tokens=1_001_000, sent_tokens=1_000, session="another"),
     )
     found = conversations(standing)
     assert found["4f1c9a20b7d3e865"]["saved_usd"] == pytest.approx(0.25)  # both a tenth of $1.25
@@ -106,12 +111,14 @@ def test_what_summaries_cost_is_taken_from_what_was_saved() -> None:
     saving = {"given_tokens": 1_001_000, "sent_tokens": 1_000}
     # 10,000 at $1.25, 90,000 at a tenth of it, 1,000 at $10 a million.
     cost = 0.0125 + 0.01125 + 0.01
-    found = totals(told(**saving, summaries=wrote, summary_model="gpt-5"))
+    found = totals(served_request(**saving, summaries=wrote, summary_model="gpt-5"))
     assert (found["saved_usd"], found["summary_tokens"]) == (pytest.approx(1.25 - cost), 101_000)
-    assert totals(told(**saving, summaries=wrote, summary_model="unheard-of"))["saved_usd"] == pytest.approx(
+    assert totals(served_request(**saving, summaries=wrote, summary_model="unheard-of"))["saved_usd"] == pytest.approx(
         1.25 - cost
     )
-    assert totals(told(status=500, summaries=wrote, summary_model="gpt-5"))["saved_usd"] == pytest.approx(-cost)
+    assert totals(served_request(status=500, summaries=wrote, summary_model="gpt-5"))["saved_usd"] == pytest.approx(
+        -cost
+    )
 
 
 # --- conversations ---------------------------------------------------------------------------------------------------
@@ -119,9 +126,9 @@ def test_what_summaries_cost_is_taken_from_what_was_saved() -> None:
 
 def test_a_conversation_stands_as_its_last_request_left_it() -> None:
     standing = standing_of(
-        told(1, given_tokens=1_000, sent_tokens=1_000, title="First"),
-        told(2, given_tokens=3_000, sent_tokens=900, folds=2, outcome="folded", title=""),
-        told(
+        served_request(1, given_tokens=1_000, sent_tokens=1_000, title="First"),
+        served_request(2, given_tokens=3_000, sent_tokens=900, folds=2, outcome="folded", title=""),
+        served_request(
             3,
             status=429,
             given_tokens=4_000,
@@ -141,7 +148,7 @@ def test_a_conversation_stands_as_its_last_request_left_it() -> None:
 
 def test_fold_lines_say_why_the_newest_first() -> None:
     folds = tuple(fold(n, n + 1, 400, 20, "mask", f"reason {n}") for n in range(MAX_FOLDS + 5))
-    standing = standing_of(told(new_folds=folds[:3]), told(2, new_folds=folds[3:]))
+    standing = standing_of(served_request(new_folds=folds[:3]), served_request(2, new_folds=folds[3:]))
     lines = standing.folds("4f1c9a20b7d3e865")
     assert lines is not None
     assert [line["reason"] for line in lines] == [f"reason {n}" for n in reversed(range(5, MAX_FOLDS + 5))]
@@ -150,9 +157,9 @@ def test_fold_lines_say_why_the_newest_first() -> None:
 
 
 def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
-    standing = standing_of(*(told(n, session=f"s{n}") for n in range(MAX_CONVERSATIONS)))
-    standing(told(MAX_CONVERSATIONS, session="s0"))  # seen again
-    standing(told(MAX_CONVERSATIONS + 1, session="new"))
+    standing = standing_of(*(served_request(n, session=f"s{n}") for n in range(MAX_CONVERSATIONS)))
+    standing(served_request(MAX_CONVERSATIONS, session="s0"))  # seen again
+    standing(served_request(MAX_CONVERSATIONS + 1, session="new"))
     state = standing.state()
     ids = [one["id"] for one in state["conversations"]]
     assert len(ids) == standing.conversations == MAX_CONVERSATIONS
@@ -163,12 +170,12 @@ def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
 
 
 def test_long_texts_of_clients_are_cut() -> None:
-    state = standing_of(told(title="t" * 10_000, model="m" * 10_000, path="/" + "p" * 10_000)).state()
+    state = standing_of(served_request(title="t" * 10_000, model="m" * 10_000, path="/" + "p" * 10_000)).state()
     assert len(json.dumps(state)) < 5_000
 
 
 def test_texts_are_kept_as_they_are() -> None:
-    (one,) = standing_of(told(title=MARKUP)).state()["conversations"]
+    (one,) = standing_of(served_request(title=MARKUP)).state()["conversations"]
     assert one["title"] == MARKUP
 
 
@@ -180,7 +187,7 @@ def followed(work: Callable[[ProxyStatus], None], **given: Any) -> list[tuple[st
 
     async def run() -> list[tuple[str, Any]]:
         standing = ProxyStatus(**given)
-        standing(told(1))
+        standing(served_request(1))
         stream = standing.follow()
         assert stream is not None
         work(standing)
@@ -198,8 +205,8 @@ def followed(work: Callable[[ProxyStatus], None], **given: Any) -> list[tuple[st
 
 def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
     def work(standing: ProxyStatus) -> None:
-        standing(told(2, title="Second", new_folds=(fold(0, 4, 900, 30, "mask", "old"),)))
-        standing(told(3, session="other"))
+        standing(served_request(2, title="Second", new_folds=(fold(0, 4, 900, 30, "mask", "old"),)))
+        standing(served_request(3, session="other"))
 
     (first, state), (second, change), *_, (last, _) = followed(work, pace_seconds=0.001)
     assert (first, second, last) == ("state", "change", "stopping")
@@ -212,7 +219,7 @@ def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
 def test_a_thousand_requests_are_one_piece_of_news() -> None:
     def work(standing: ProxyStatus) -> None:
         for number in range(2, 1_002):
-            standing(told(number))
+            standing(served_request(number))
 
     news = [data for name, data in followed(work) if name == "change"]
     assert len(news) == 1
@@ -229,7 +236,7 @@ def test_only_so_many_may_follow_and_nothing_is_kept_for_nobody() -> None:
     assert standing.following == MAX_FOLLOWERS
     standing.stop()
     late = ProxyStatus()
-    late(told())  # outside of any event loop: nobody follows, so nothing is to be told
+    late(served_request())  # outside of any event loop: nobody follows, so nothing is to be told
 
 
 def test_who_follows_after_the_stop_is_sent_away_at_once() -> None:
@@ -245,5 +252,5 @@ def test_who_follows_after_the_stop_is_sent_away_at_once() -> None:
 
 
 def test_times_are_told_in_utc() -> None:
-    (one,) = standing_of(told(at=datetime(2026, 11, 28, 10, 0, tzinfo=UTC).astimezone())).state()["requests"]
+    (one,) = standing_of(served_request(at=datetime(2026, 11, 28, 10, 0, tzinfo=UTC).astimezone())).state()["requests"]
     assert one["at"] == "2026-11-28T10:00:00.000+00:00"

@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
-from tests.doors.proxy.telling import day, fold, told
+from tests.doors.proxy.served_requests import day, fold, served_request
 from tests.serving import serve
 
 from foldline.doors.proxy.served_request import ServedRequest
@@ -81,7 +81,7 @@ def attributes(*several: ServedRequest, upstream: str = UPSTREAM) -> dict[str, A
 
 def test_a_request_is_a_client_span_with_its_own_times() -> None:
     at = datetime(2026, 11, 28, 9, 15, 2, 123_457, tzinfo=UTC)
-    (span,) = heard(told(at=at, seconds=2.5)).spans()
+    (span,) = heard(served_request(at=at, seconds=2.5)).spans()
     assert (span.name, span.kind, span.parent) == ("chat gpt-5", SpanKind.CLIENT, None)
     assert span.start_time == 1_795_857_302_123_457_000
     assert span.end_time == span.start_time + 2_500_000_000
@@ -90,16 +90,18 @@ def test_a_request_is_a_client_span_with_its_own_times() -> None:
 
 def test_a_span_stands_in_the_trace_that_its_client_named() -> None:
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    (span,) = heard(told(traceparent=f"00-{trace}-{parent}-01")).spans()
+    (span,) = heard(served_request(traceparent=f"00-{trace}-{parent}-01")).spans()
     assert span.parent is not None
     assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (trace, parent)
-    (alone,) = heard(told(traceparent="nonsense")).spans()
+    (alone,) = heard(served_request(traceparent="nonsense")).spans()
     assert alone.parent is None
 
 
 def test_names_are_those_of_the_conventions() -> None:
     found = attributes(
-        told(input_tokens=700, cached_tokens=600, output_tokens=44, given_tokens=900, sent_tokens=650, folds=2)
+        served_request(
+            input_tokens=700, cached_tokens=600, output_tokens=44, given_tokens=900, sent_tokens=650, folds=2
+        )
     )
     assert found[known.GEN_AI_OPERATION_NAME] == "chat"
     assert found[known.GEN_AI_PROVIDER_NAME] == "openai"
@@ -121,7 +123,7 @@ def test_names_are_those_of_the_conventions() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     found = attributes(
-        told(model="", session="", streamed=False, status=0, outcome="left"), upstream="http://[::1]:8080"
+        served_request(model="", session="", streamed=False, status=0, outcome="left"), upstream="http://[::1]:8080"
     )
     assert found["server.address"] == "::1"
     assert found["server.port"] == 8080
@@ -144,7 +146,7 @@ def test_what_is_not_known_is_left_out() -> None:
     ],
 )
 def test_the_provider_is_told_by_the_host_or_else_by_the_dialect(upstream: str, dialect: str, provider: str) -> None:
-    assert attributes(told(dialect=dialect), upstream=upstream)["gen_ai.provider.name"] == provider
+    assert attributes(served_request(dialect=dialect), upstream=upstream)["gen_ai.provider.name"] == provider
     assert provider in {one.value for one in known.GenAiProviderNameValues}
 
 
@@ -159,7 +161,7 @@ def test_the_provider_is_told_by_the_host_or_else_by_the_dialect(upstream: str, 
     ],
 )
 def test_errors_have_a_type_of_few_values(given: dict[str, Any], error: str) -> None:
-    found = heard(told(**given))
+    found = heard(served_request(**given))
     (span,) = found.spans()
     assert (span.attributes or {})["error.type"] == error
     assert span.status.status_code == StatusCode.ERROR
@@ -168,20 +170,20 @@ def test_errors_have_a_type_of_few_values(given: dict[str, Any], error: str) -> 
 
 
 def test_a_recovered_request_and_one_whose_client_left_are_no_errors() -> None:
-    for one in (told(recoveries=1, failure="prompt_overflow"), told(outcome="left")):
+    for one in (served_request(recoveries=1, failure="prompt_overflow"), served_request(outcome="left")):
         assert "error.type" not in attributes(one)
 
 
 def test_counting_tokens_is_an_operation_of_its_own_and_other_paths_are_none() -> None:
-    counting = told(dialect="anthropic", path="/v1/messages/count_tokens", input_tokens=7)
-    found = heard(counting, told(2, dialect="", path="/v1/models"))
+    counting = served_request(dialect="anthropic", path="/v1/messages/count_tokens", input_tokens=7)
+    found = heard(counting, served_request(2, dialect="", path="/v1/models"))
     (span,) = found.spans()
     assert span.name == "count_tokens gpt-5"
     assert found.points("gen_ai.client.token.usage") == []
 
 
 def test_folds_are_events_of_the_span() -> None:
-    one = told(new_folds=(fold(2, 9, 41_000, 1_000, "mask", "why"),), own_seconds=0.5)
+    one = served_request(new_folds=(fold(2, 9, 41_000, 1_000, "mask", "why"),), own_seconds=0.5)
     (span,) = heard(one).spans()
     (event,) = span.events
     assert event.name == "foldline.fold"
@@ -195,7 +197,7 @@ def test_folds_are_events_of_the_span() -> None:
 
 def test_nothing_that_was_said_is_told() -> None:
     secret = "Agent Orange meets at noon"
-    one = told(
+    one = served_request(
         title=secret, warning=secret, truncated=secret, new_folds=(fold(0, 2, 9, 1, "mask", secret),), path=f"/{secret}"
     )
     found = heard(one)
@@ -210,7 +212,9 @@ def test_nothing_that_was_said_is_told() -> None:
 
 def test_metrics_are_those_of_the_conventions() -> None:
     found = heard(
-        told(1, input_tokens=700, output_tokens=44, seconds=2.5, outcome="folded", given_tokens=900, sent_tokens=300)
+        served_request(
+            1, input_tokens=700, output_tokens=44, seconds=2.5, outcome="folded", given_tokens=900, sent_tokens=300
+        )
     )
     usage = {p["attributes"]["gen_ai.token.type"]: p for p in found.points(gen_ai_metrics.GEN_AI_CLIENT_TOKEN_USAGE)}
     assert {kind: point["sum"] for kind, point in usage.items()} == {"input": 700, "output": 44}
@@ -232,8 +236,8 @@ def test_metrics_are_those_of_the_conventions() -> None:
 
 def test_calls_for_summaries_are_measured_as_calls_of_their_model_and_told_apart() -> None:
     calls = (Usage(input_tokens=5_000, output_tokens=300), Usage(input_tokens=7_000, output_tokens=200))
-    one = told(1, input_tokens=700, output_tokens=44, status=500, summaries=calls, summary_model="gpt-5-mini")
-    found = heard(one, told(2, input_tokens=10, output_tokens=1, summaries=calls[:1]))
+    one = served_request(1, input_tokens=700, output_tokens=44, status=500, summaries=calls, summary_model="gpt-5-mini")
+    found = heard(one, served_request(2, input_tokens=10, output_tokens=1, summaries=calls[:1]))
     points = found.points(gen_ai_metrics.GEN_AI_CLIENT_TOKEN_USAGE)
     summed = {
         (a["gen_ai.request.model"], a["gen_ai.token.type"], a.get("foldline.purpose")): (point["count"], point["sum"])
@@ -254,7 +258,9 @@ def test_calls_for_summaries_are_measured_as_calls_of_their_model_and_told_apart
 
 
 def test_no_client_makes_endless_series() -> None:
-    found = heard(*(told(n, model=f"model {n}", session=f"s{n}", input_tokens=n, failure=f"f{n}") for n in range(500)))
+    found = heard(
+        *(served_request(n, model=f"model {n}", session=f"s{n}", input_tokens=n, failure=f"f{n}") for n in range(500))
+    )
     points = found.points("gen_ai.client.operation.duration")
     assert len(points) == 201
     assert "_OTHER" in {point["attributes"]["gen_ai.request.model"] for point in points}
@@ -338,7 +344,7 @@ def test_the_service_has_the_name_that_the_variables_give_it(monkeypatch: pytest
         ),
     ):
         telemetry = Telemetry(UPSTREAM)
-        telemetry(told())
+        telemetry(served_request())
         telemetry.close()
     resource = {a.key: a.value.string_value for a in collector.traces[0].resource_spans[0].resource.attributes}
     assert resource["service.name"] == "gateway"

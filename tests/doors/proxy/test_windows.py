@@ -56,17 +56,17 @@ def test_what_a_refusal_taught_holds_as_long_as_the_server_tells_the_same() -> N
             window = await windows.of("openai-chat", "m", KEY, anew=True)
             learned[windows.endpoint, window.learned_as, b""] = tokens
 
-        async def told() -> ModelWindow:
+        async def current() -> ModelWindow:
             return await windows.of("openai-chat", "m", KEY, anew=True)
 
         await learn(6_000)
-        assert await told() == ModelWindow(6_000, "learned")
+        assert await current() == ModelWindow(6_000, "learned")
         upstream.fake = fake(5_000)  # it tells now, and counts for itself
-        assert await told() == ModelWindow(5_000, "asked")
+        assert await current() == ModelWindow(5_000, "asked")
         upstream.fake = fake(9_000)
-        assert await told() == ModelWindow(9_000, "asked")
+        assert await current() == ModelWindow(9_000, "asked")
         await learn(8_000)
-        assert await told() == ModelWindow(8_000, "learned")
+        assert await current() == ModelWindow(8_000, "learned")
         upstream.fake = fake(16_000)  # started anew, larger
         assert await windows.of("openai-chat", "m", KEY) == ModelWindow(8_000, "learned")  # known for an hour
         now[0] = 3_601.0

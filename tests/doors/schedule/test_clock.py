@@ -8,7 +8,7 @@ from datetime import UTC
 from pathlib import Path
 
 from apscheduler.triggers.cron import CronTrigger
-from tests.hosting.acting import acting
+from tests.hosting.pools import session_pool
 from tests.serving import serve
 
 from foldline.doors.schedule.clock import run_schedule, run_timers
@@ -27,7 +27,7 @@ WAIT_SECONDS = 30
 def test_what_is_due_each_second_runs_by_itself_until_the_end_of_the_block(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         lines: asyncio.Queue[str] = asyncio.Queue()
-        async with acting(url, tmp_path, yaml=YAML) as pool:
+        async with session_pool(url, tmp_path, yaml=YAML) as pool:
             [entry] = entries_of(pool.runtime.settings)
             each_second = DueTimes(CronTrigger(second="*", timezone=UTC), every_hour=True)
             courier = Courier(pool.runtime.workspace, {})
@@ -54,7 +54,7 @@ def test_without_a_schedule_nothing_is_started(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         off = YAML.replace("prompt:", "enabled: false, prompt:")
         for yaml in ("model: fake-model", off):
-            async with acting(url, tmp_path, yaml=yaml) as pool, run_schedule(pool, notice=print) as plan:
+            async with session_pool(url, tmp_path, yaml=yaml) as pool, run_schedule(pool, notice=print) as plan:
                 assert plan is None
 
     with serve(FakeProvider("")) as served:
@@ -66,7 +66,7 @@ def test_a_missed_run_begins_with_the_block_and_missing_variables_are_told(tmp_p
 
     async def run(url: str) -> list[str]:
         lines: list[str] = []
-        async with acting(url, tmp_path, yaml=yaml) as pool:
+        async with session_pool(url, tmp_path, yaml=yaml) as pool:
             [entry] = entries_of(pool.runtime.settings)
             pool.store.save_state(entry.key, {"mark": entry.mark, "since": "2026-01-01T00:00:00+00:00"})
             async with run_schedule(pool, notice=lines.append) as plan:

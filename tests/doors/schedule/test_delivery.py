@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.schedule.planning import MONDAY, entry_of
+from tests.doors.schedule.schedules import MONDAY, entry_of
 from tests.real.telegram_api import TelegramApi
 from tests.serving import serve
 

@@ -6,7 +6,7 @@ import pytest
 from apscheduler.triggers.cron import CronTrigger
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.doors.schedule.planning import entry_of
+from tests.doors.schedule.schedules import entry_of
 from tests.property.depth import costly
 
 from foldline.agent.settings.connections import ScheduleSettings

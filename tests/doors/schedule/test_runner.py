@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.schedule.planning import MONDAY, Planned, SetClock, planned
+from tests.doors.schedule.schedules import MONDAY, ManualClock, ManualSchedule, manual_schedule
 from tests.serving import serve
 from tests.store.places import Places, store_at
 
@@ -53,12 +53,12 @@ def asked(fake: FakeProvider) -> list[str]:
     return [str(request.body["messages"][-1]["content"]) for request in fake.requests]
 
 
-def told(folder: Path) -> str:
+def report_of(folder: Path) -> str:
     path = folder / "report.md"
     return path.read_text("utf-8") if path.exists() else ""
 
 
-def state(plan: Planned, name: str = "morning") -> tuple[str, str]:
+def state(plan: ManualSchedule, name: str = "morning") -> tuple[str, str]:
     """(due time of the last run, how it ended)."""
     entry = plan.schedule.entries[name]
     store = plan.schedule._pool.store
@@ -68,7 +68,7 @@ def state(plan: Planned, name: str = "morning") -> tuple[str, str]:
 
 def test_what_is_due_is_run_in_its_session_and_delivered(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.at(MONDAY)
             assert state(plan) == ("", "never")
             await plan.at(SEVEN - timedelta(seconds=1))
@@ -89,13 +89,13 @@ def test_what_is_due_is_run_in_its_session_and_delivered(tmp_path: Path) -> None
     with serve(fake) as served:
         asyncio.run(run(served.url))
     assert asked(fake) == ["What is new?"] * 3
-    assert told(tmp_path).count("All is well.") == 3
-    assert "## 2026-11-30 07:00 UTC · morning\n\nAll is well.\n" in told(tmp_path)
+    assert report_of(tmp_path).count("All is well.") == 3
+    assert "## 2026-11-30 07:00 UTC · morning\n\nAll is well.\n" in report_of(tmp_path)
 
 
 def test_the_first_start_does_not_run_the_past_and_later_ones_make_up_for_it_once(tmp_path: Path) -> None:
     async def start(url: str, moment: datetime) -> tuple[str, str]:
-        async with planned(url, tmp_path, YAML, clock=SetClock(moment)) as plan:
+        async with manual_schedule(url, tmp_path, YAML, clock=ManualClock(moment)) as plan:
             await plan.at(moment)
             return state(plan)
 
@@ -111,7 +111,7 @@ def test_the_first_start_does_not_run_the_past_and_later_ones_make_up_for_it_onc
 
 def test_other_times_make_an_entry_a_new_one(tmp_path: Path) -> None:
     async def start(url: str, yaml: str, moment: datetime) -> None:
-        async with planned(url, tmp_path, yaml, clock=SetClock(moment)) as plan:
+        async with manual_schedule(url, tmp_path, yaml, clock=ManualClock(moment)) as plan:
             await plan.at(moment)
 
     fake = FakeProvider("All is well.")
@@ -125,12 +125,12 @@ def test_other_times_make_an_entry_a_new_one(tmp_path: Path) -> None:
 
 def test_a_clock_that_goes_back_runs_nothing_again(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.at(MONDAY)
             await plan.at(SEVEN)
             for back in (SEVEN - timedelta(minutes=2), SEVEN, SEVEN - timedelta(hours=3), SEVEN, SEVEN + A_DAY):
                 await plan.at(back)
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             for moment in (SEVEN - timedelta(hours=2), SEVEN, SEVEN + A_DAY):
                 await plan.at(moment)
 
@@ -142,7 +142,7 @@ def test_a_clock_that_goes_back_runs_nothing_again(tmp_path: Path) -> None:
 
 def test_a_clock_that_was_years_ahead_does_not_stop_the_schedule(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.at(MONDAY)
             await plan.at(SEVEN + timedelta(days=2_000))
             await plan.at(MONDAY)
@@ -162,7 +162,7 @@ def test_servers_on_one_store_run_a_due_time_once(kind: str, places: Places, tmp
     async def server(url: str, number: int, store: Store, moments: list[datetime]) -> None:
         folder = tmp_path / f"server {number}"
         folder.mkdir()
-        async with planned(url, folder, YAML, store=store) as plan:
+        async with manual_schedule(url, folder, YAML, store=store) as plan:
             for moment in moments:
                 await plan.at(moment)
 
@@ -175,14 +175,14 @@ def test_servers_on_one_store_run_a_due_time_once(kind: str, places: Places, tmp
     fake = FakeProvider("All is well.")
     with serve(fake) as served:
         asyncio.run(run(served.url))
-    assert sum(told(folder).count("All is well.") for folder in tmp_path.glob("server *")) == 4
+    assert sum(report_of(folder).count("All is well.") for folder in tmp_path.glob("server *")) == 4
     assert len(asked(fake)) == 4
 
 
 def test_a_run_that_is_too_late_is_left_out_and_said(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         yaml = YAML + "    max_late: 2h\n"
-        async with planned(url, tmp_path, yaml) as plan:
+        async with manual_schedule(url, tmp_path, yaml) as plan:
             await plan.at(MONDAY)
             await plan.at(SEVEN + timedelta(hours=3))
             assert plan.lines == ["Schedule morning: 2026-11-30 07:00 UTC is left out: 3 hours late"]
@@ -199,7 +199,7 @@ def test_a_run_that_is_too_late_is_left_out_and_said(tmp_path: Path) -> None:
 
 def test_an_entry_that_is_off_runs_only_by_hand(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML + "    enabled: false\n") as plan:
+        async with manual_schedule(url, tmp_path, YAML + "    enabled: false\n") as plan:
             await plan.at(MONDAY)
             await plan.at(SEVEN + A_DAY)
             assert asked(fake) == []
@@ -216,7 +216,7 @@ def test_an_entry_that_is_off_runs_only_by_hand(tmp_path: Path) -> None:
 
 def test_a_run_by_hand_takes_no_due_time_away(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.at(MONDAY)
             await plan.schedule.run_now("morning")
             await plan.at(SEVEN)
@@ -237,25 +237,25 @@ def test_a_run_that_fails_is_recorded_and_told_and_later_ones_run(tmp_path: Path
 
     async def run(url: str) -> None:
         yaml = YAML.replace("deliver: [", "deliver: [{file: ../no/such}, ").replace("{file: ../no/such}, ", "")
-        async with planned("http://127.0.0.1:9", tmp_path, yaml) as plan:
+        async with manual_schedule("http://127.0.0.1:9", tmp_path, yaml) as plan:
             await plan.at(MONDAY)
             await plan.at(SEVEN)
             assert state(plan) == ("2026-11-30T07:00:00Z", "failed")
             assert any(line.startswith("Schedule morning: failed in ") for line in plan.lines)
-        async with planned(url, tmp_path, yaml) as plan:
+        async with manual_schedule(url, tmp_path, yaml) as plan:
             await plan.at(SEVEN + A_DAY)
             assert state(plan) == ("2026-12-01T07:00:00Z", "done")
 
     with serve(FakeProvider(script)) as served:
         asyncio.run(run(served.url))
-    assert "morning: failed: " in told(tmp_path)
-    assert told(tmp_path).endswith("All is well.\n")
+    assert "morning: failed: " in report_of(tmp_path)
+    assert report_of(tmp_path).endswith("All is well.\n")
 
 
 def test_a_session_that_is_gone_fails_one_entry_and_no_other(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         more = "  gone: {cron: '0 7 * * *', prompt: Go on, session: 20200101-000000-01234567}\n"
-        async with planned(url, tmp_path, YAML + more) as plan:
+        async with manual_schedule(url, tmp_path, YAML + more) as plan:
             await plan.at(MONDAY)
             await plan.at(SEVEN)
             assert state(plan, "gone")[1] == "failed"
@@ -272,7 +272,7 @@ def test_each_run_has_the_session_that_is_set(tmp_path: Path) -> None:
   two: {cron: "5 7 * * *", prompt: Two, session: shared}
   new: {cron: "0 7 * * *", prompt: New, session: new, policy: sliding}
 """
-        async with planned(url, tmp_path, YAML + more) as plan:
+        async with manual_schedule(url, tmp_path, YAML + more) as plan:
             await plan.at(MONDAY)
             for day in range(2):
                 await plan.at(SEVEN + day * A_DAY)
@@ -293,7 +293,7 @@ def test_each_run_has_the_session_that_is_set(tmp_path: Path) -> None:
 def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Path) -> None:
     async def run(url: str, free: Any) -> None:
         yaml = YAML.replace("0 7 * * *", "* * * * *")
-        async with planned(url, tmp_path, yaml) as plan:
+        async with manual_schedule(url, tmp_path, yaml) as plan:
             await plan.schedule.check_all()
             plan.clock.on(minutes=1)
             await plan.schedule.check_all()
@@ -316,12 +316,12 @@ def test_while_a_run_is_under_way_the_next_one_is_left_out_and_said(tmp_path: Pa
     fake = Held("All is well.")
     with serve(fake) as served:
         asyncio.run(run(served.url, lambda: served.set(fake.hold)))
-    assert told(tmp_path).count("All is well.") == 2
+    assert report_of(tmp_path).count("All is well.") == 2
 
 
 def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.schedule.check_all()
             plan.clock.now = SEVEN
             await plan.schedule.check_all()
@@ -339,7 +339,7 @@ def test_a_stop_pauses_what_runs_and_records_it(tmp_path: Path) -> None:
 
 def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp_path: Path) -> None:
     async def run(url: str, free: Any) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.schedule.check_all()
             plan.clock.now = SEVEN
             await plan.schedule.check_all()
@@ -354,7 +354,7 @@ def test_a_run_that_ends_while_the_sessions_stop_is_delivered_as_what_it_was(tmp
     fake = Held("All is well.")
     with serve(fake) as served:
         asyncio.run(run(served.url, lambda: served.set(fake.hold)))
-    assert "All is well." in told(tmp_path)
+    assert "All is well." in report_of(tmp_path)
 
 
 def test_a_store_that_is_away_is_said_and_tried_again(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_a_store_that_is_away_is_said_and_tried_again(tmp_path: Path) -> None:
 
     async def run(url: str) -> None:
         store = Away(tmp_path / "sessions", fsync=False)
-        async with planned(url, tmp_path, YAML, store=store) as plan:
+        async with manual_schedule(url, tmp_path, YAML, store=store) as plan:
             await plan.at(MONDAY)
             store.away = True
             await plan.at(SEVEN)
@@ -406,8 +406,8 @@ def test_a_store_that_fails_after_the_claim_delays_the_run_and_loses_none(broken
         other = FileStore(tmp_path / "sessions", fsync=False)
         (tmp_path / "other").mkdir()
         async with (
-            planned(url, tmp_path, YAML, store=store) as plan,
-            planned(url, tmp_path / "other", YAML, store=other) as neighbour,
+            manual_schedule(url, tmp_path, YAML, store=store) as plan,
+            manual_schedule(url, tmp_path / "other", YAML, store=other) as neighbour,
         ):
             await plan.at(MONDAY)
             store.broken = broken
@@ -434,8 +434,8 @@ def test_a_newer_due_time_makes_up_for_one_that_is_held(by_neighbour: bool, tmp_
         other = FileStore(tmp_path / "sessions", fsync=False)
         (tmp_path / "other").mkdir()
         async with (
-            planned(url, tmp_path, YAML, store=store) as plan,
-            planned(url, tmp_path / "other", YAML, store=other) as neighbour,
+            manual_schedule(url, tmp_path, YAML, store=store) as plan,
+            manual_schedule(url, tmp_path / "other", YAML, store=other) as neighbour,
         ):
             await plan.at(MONDAY)
             store.broken = "schedule:morning:run"
@@ -471,13 +471,13 @@ class HoldsItsClaim(FileStore):
 def test_what_is_claimed_when_a_stop_comes_is_begun_and_recorded(at_the_start: bool, tmp_path: Path) -> None:
     """A look that is cancelled while it claims, by the timer's end or in the first look of a process."""
 
-    async def start(plan: Planned) -> None:
+    async def start(plan: ManualSchedule) -> None:
         async with run_timers(plan.schedule, grace_seconds=20):
             raise AssertionError("the first look was cancelled")
 
     async def run(url: str) -> None:
         store = HoldsItsClaim(tmp_path / "sessions")
-        async with planned(url, tmp_path, YAML, store=store) as plan:
+        async with manual_schedule(url, tmp_path, YAML, store=store) as plan:
             await plan.at(MONDAY)
             plan.clock.now = SEVEN
             look = asyncio.create_task(start(plan) if at_the_start else plan.schedule.check_all())
@@ -489,7 +489,7 @@ def test_what_is_claimed_when_a_stop_comes_is_begun_and_recorded(at_the_start: b
             await asyncio.gather(look, stopping, return_exceptions=True)
             assert look.cancelled()
             assert state(plan) == ("2026-11-30T07:00:00Z", "done")
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.at(SEVEN)
             assert state(plan) == ("2026-11-30T07:00:00Z", "done")
 
@@ -501,7 +501,7 @@ def test_what_is_claimed_when_a_stop_comes_is_begun_and_recorded(at_the_start: b
 
 def test_a_claim_whose_process_died_before_its_run_is_told_as_interrupted(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with planned(url, tmp_path, YAML) as plan:
+        async with manual_schedule(url, tmp_path, YAML) as plan:
             await plan.at(MONDAY)
             assert plan.schedule._pool.store.claim("schedule:morning:2026-11-30T07:00:00Z")
             await plan.at(SEVEN)
@@ -527,7 +527,7 @@ session: {context: {max_history_tokens: 1500}}
 schedule:
   often: {cron: "* * * * *", prompt: "Tell me what changed since the last time, in some detail, please."}
 """
-        async with planned(url, tmp_path, yaml) as plan:
+        async with manual_schedule(url, tmp_path, yaml) as plan:
             await plan.at(MONDAY)
             for minute in range(1, runs + 1):
                 await plan.at(MONDAY + timedelta(minutes=minute))

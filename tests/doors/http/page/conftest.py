@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.doors.http.page.paging import ENTERED, Paged, paged
+from tests.doors.http.page.page_server import ENTERED, PageServer, paged
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Error, Page
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Paged]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
     """The server; it asks for a token."""
     sync_api = pytest.importorskip("playwright.sync_api")
     sync_api.expect.set_options(timeout=15_000)  # a busy machine is not a fault
@@ -22,7 +22,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Paged]:
 
 
 @pytest.fixture(scope="session")
-def folded(served: Paged) -> str:
+def folded(served: PageServer) -> str:
     """A session that is looked at, and not changed."""
     return served.folded()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.doors.http.page.paging import ENTERED, TITLE, Paged, listed, opened
+from tests.doors.http.page.page_server import ENTERED, TITLE, PageServer, listed, opened
 
 pytest.importorskip("playwright")
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -78,7 +78,7 @@ def entered(context: BrowserContext) -> Page:
     return page
 
 
-def states(page: Page, served: Paged, session: str) -> Iterator[str]:
+def states(page: Page, served: PageServer, session: str) -> Iterator[str]:
     """The views of the page, one after the other, in each of which everything must hold."""
     listed(page, served)
     yield "list"
@@ -101,7 +101,7 @@ def states(page: Page, served: Paged, session: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_has_a_name_headings_are_in_order_and_text_stands_out(
-    page: Page, served: Paged, folded: str, scheme: Any
+    page: Page, served: PageServer, folded: str, scheme: Any
 ) -> None:
     page.emulate_media(color_scheme=scheme)
     for view in states(page, served, folded):
@@ -113,7 +113,7 @@ def test_everything_has_a_name_headings_are_in_order_and_text_stands_out(
     page.emulate_media(color_scheme="null")
 
 
-def test_nothing_is_wider_than_the_screen(page: Page, served: Paged, folded: str) -> None:
+def test_nothing_is_wider_than_the_screen(page: Page, served: PageServer, folded: str) -> None:
     before = page.viewport_size
     listed(page, served)
     for view in ("list", "session"):
@@ -125,7 +125,7 @@ def test_nothing_is_wider_than_the_screen(page: Page, served: Paged, folded: str
     page.set_viewport_size(before)
 
 
-def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served: Paged, folded: str) -> None:
+def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served: PageServer, folded: str) -> None:
     context = browser.new_context(viewport={"width": 375, "height": 812})
     page = entered(context)
     opened(page, served, folded)
@@ -151,7 +151,7 @@ def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served:
     context.close()
 
 
-def test_all_is_reached_by_the_keyboard_alone(page: Page, served: Paged, folded: str) -> None:
+def test_all_is_reached_by_the_keyboard_alone(page: Page, served: PageServer, folded: str) -> None:
     other = served.created(title="Newest")
     served.said(other, "Hello")
     listed(page, served)
@@ -196,7 +196,9 @@ def test_all_is_reached_by_the_keyboard_alone(page: Page, served: Paged, folded:
     expect(page.get_by_role("dialog", name="Keys")).to_be_hidden()
 
 
-def test_each_list_is_one_stop_of_the_tab_key_and_every_control_is_one(page: Page, served: Paged, folded: str) -> None:
+def test_each_list_is_one_stop_of_the_tab_key_and_every_control_is_one(
+    page: Page, served: PageServer, folded: str
+) -> None:
     opened(page, served, folded)
     page.locator("body").click(position={"x": 1, "y": 1})
     stops = []
@@ -213,7 +215,7 @@ def test_each_list_is_one_stop_of_the_tab_key_and_every_control_is_one(page: Pag
     assert [stop for stop in stops if stop in wanted] == wanted
 
 
-def test_the_focus_is_seen(page: Page, served: Paged, folded: str) -> None:
+def test_the_focus_is_seen(page: Page, served: PageServer, folded: str) -> None:
     opened(page, served, folded)
     for key in ("f", "Tab"):
         page.keyboard.press(key)
@@ -224,7 +226,7 @@ def test_the_focus_is_seen(page: Page, served: Paged, folded: str) -> None:
         assert (style, width) == ("solid", 2)
 
 
-def test_the_scheme_is_chosen_by_the_button_and_kept(browser: Browser, served: Paged) -> None:
+def test_the_scheme_is_chosen_by_the_button_and_kept(browser: Browser, served: PageServer) -> None:
     context = browser.new_context(color_scheme="light")
     page = entered(context)
     page.goto(served.url)
@@ -243,7 +245,7 @@ def test_the_scheme_is_chosen_by_the_button_and_kept(browser: Browser, served: P
     context.close()
 
 
-def test_nothing_moves_for_those_who_want_it_so(browser: Browser, served: Paged) -> None:
+def test_nothing_moves_for_those_who_want_it_so(browser: Browser, served: PageServer) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = entered(context)
     served.created(title="Still")
@@ -256,7 +258,7 @@ def test_nothing_moves_for_those_who_want_it_so(browser: Browser, served: Paged)
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_runs_that_is_not_a_file_of_ours(
-    browser: Browser, served: Paged, folded: str
+    browser: Browser, served: PageServer, folded: str
 ) -> None:
     context = browser.new_context()
     page = entered(context)

@@ -6,11 +6,11 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.doors.http.page.paging import (
+from tests.doors.http.page.page_server import (
     SUMMARY,
     TITLE,
     TOKEN,
-    Paged,
+    PageServer,
     details,
     everything,
     listed,
@@ -27,7 +27,7 @@ from playwright.sync_api import Browser, Page, expect
 pytestmark = pytest.mark.xdist_group("context page")  # one server, and one session that has folds, for all of these
 
 
-def test_a_message_is_pinned_and_unpinned(page: Page, served: Paged) -> None:
+def test_a_message_is_pinned_and_unpinned(page: Page, served: PageServer) -> None:
     session = served.created(title="Pins")
     served.said(session, "Keep this")
     opened(page, served, session)
@@ -40,7 +40,7 @@ def test_a_message_is_pinned_and_unpinned(page: Page, served: Paged) -> None:
     expect(item.locator(".mark")).to_have_count(0)
 
 
-def test_compacting_shows_the_figures_before_and_after_and_undo_takes_it_back(page: Page, served: Paged) -> None:
+def test_compacting_shows_the_figures_before_and_after_and_undo_takes_it_back(page: Page, served: PageServer) -> None:
     session = served.created(title="Compacted")
     for number in range(3):
         served.said(session, report(number))
@@ -65,7 +65,7 @@ def test_compacting_shows_the_figures_before_and_after_and_undo_takes_it_back(pa
     expect(page.locator(".pane.all [data-state='hidden']")).to_have_count(0)
 
 
-def test_a_compaction_that_is_refused_says_why(page: Page, served: Paged) -> None:
+def test_a_compaction_that_is_refused_says_why(page: Page, served: PageServer) -> None:
     session = served.created(title="Empty")
     opened(page, served, session)
     page.get_by_role("button", name="Compact…").click()
@@ -76,7 +76,7 @@ def test_a_compaction_that_is_refused_says_why(page: Page, served: Paged) -> Non
     expect(dialog).to_be_hidden()
 
 
-def test_a_turn_said_on_the_page_is_answered_piece_by_piece(page: Page, served: Paged) -> None:
+def test_a_turn_said_on_the_page_is_answered_piece_by_piece(page: Page, served: PageServer) -> None:
     session = served.created(title="Said")
     opened(page, served, session)
     served.gate("Please wait")
@@ -96,7 +96,7 @@ def test_a_turn_said_on_the_page_is_answered_piece_by_piece(page: Page, served: 
     expect(page.get_by_role("list", name="Turns").get_by_role("button")).to_have_count(1)
 
 
-def test_calls_of_tools_are_lines_of_the_turn(page: Page, served: Paged) -> None:
+def test_calls_of_tools_are_lines_of_the_turn(page: Page, served: PageServer) -> None:
     session = served.created(title="Tools")
     opened(page, served, session)
     say(page, "What is on page 3 of the ledger?")
@@ -106,7 +106,7 @@ def test_calls_of_tools_are_lines_of_the_turn(page: Page, served: Paged) -> None
     expect(steps.last).to_contain_text("The ledger has many lines.")
 
 
-def test_a_turn_is_cancelled_from_the_page(page: Page, served: Paged) -> None:
+def test_a_turn_is_cancelled_from_the_page(page: Page, served: PageServer) -> None:
     session = served.created(title="Cancelled")
     opened(page, served, session)
     served.gate("Do not wait")
@@ -117,7 +117,7 @@ def test_a_turn_is_cancelled_from_the_page(page: Page, served: Paged) -> None:
     expect(page.locator(".state")).to_have_text("idle")
 
 
-def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served: Paged) -> None:
+def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served: PageServer) -> None:
     session = served.created(title="Together")
     for number in range(4):
         served.said(session, report(number))
@@ -133,7 +133,7 @@ def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served
     expect(shown(page).last).to_be_in_viewport()
 
 
-def test_the_list_marks_a_session_that_is_at_work(page: Page, served: Paged) -> None:
+def test_the_list_marks_a_session_that_is_at_work(page: Page, served: PageServer) -> None:
     session = served.created(title="At work")
     listed(page, served)
     item = page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text="At work")
@@ -148,7 +148,7 @@ def test_the_list_marks_a_session_that_is_at_work(page: Page, served: Paged) -> 
     expect(item.locator(".turns")).to_have_text("1 turn")
 
 
-def test_a_lost_connection_is_said_and_comes_back(page: Page, served: Paged, folded: str) -> None:
+def test_a_lost_connection_is_said_and_comes_back(page: Page, served: PageServer, folded: str) -> None:
     opened(page, served, folded)
     events = re.compile("/events$")
     page.route(events, lambda route: route.abort())
@@ -158,7 +158,7 @@ def test_a_lost_connection_is_said_and_comes_back(page: Page, served: Paged, fol
     expect(page.locator("#connection")).to_have_text("live")
 
 
-def test_a_token_is_asked_for_and_kept_for_this_tab_only(browser: Browser, served: Paged, folded: str) -> None:
+def test_a_token_is_asked_for_and_kept_for_this_tab_only(browser: Browser, served: PageServer, folded: str) -> None:
     context = browser.new_context()
     page = context.new_page()
     page.goto(served.url)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.doors.http.page.paging import (
+from tests.doors.http.page.page_server import (
     MARKUP,
     SUMMARY,
     TITLE,
     WINDOW_TOKENS,
-    Paged,
+    PageServer,
     details,
     everything,
     listed,
@@ -28,7 +28,9 @@ pytestmark = pytest.mark.xdist_group("context page")  # one server, and one sess
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(page: Page, served: Paged, folded: str) -> None:
+def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(
+    page: Page, served: PageServer, folded: str
+) -> None:
     row = served.got(f"/v1/sessions/{folded}")
     listed(page, served)
     item = page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text=TITLE)
@@ -42,7 +44,7 @@ def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(page: Page,
     expect(item.locator(".folds")).to_have_text(re.compile(rf"^{row['folds']} folds?$"))
 
 
-def test_the_filter_narrows_the_list_and_says_when_nothing_is_left(page: Page, served: Paged, folded: str) -> None:
+def test_the_filter_narrows_the_list_and_says_when_nothing_is_left(page: Page, served: PageServer, folded: str) -> None:
     served.created(title="Another matter")
     listed(page, served)
     items = page.get_by_role("list", name="Sessions").get_by_role("listitem")
@@ -54,7 +56,7 @@ def test_the_filter_narrows_the_list_and_says_when_nothing_is_left(page: Page, s
     expect(page.get_by_text("No session matches.")).to_be_visible()
 
 
-def test_the_bar_turns_yellow_from_70_and_red_from_90_percent(page: Page, served: Paged, folded: str) -> None:
+def test_the_bar_turns_yellow_from_70_and_red_from_90_percent(page: Page, served: PageServer, folded: str) -> None:
     listed(page, served)
     levels = page.evaluate("""async () => {
         const { level } = await import("/static/dom.js");
@@ -63,7 +65,9 @@ def test_the_bar_turns_yellow_from_70_and_red_from_90_percent(page: Page, served
     assert levels == ["calm", "calm", "high", "high", "full", "full"]
 
 
-def test_a_session_begun_on_the_page_has_the_title_and_the_policy_that_were_chosen(page: Page, served: Paged) -> None:
+def test_a_session_begun_on_the_page_has_the_title_and_the_policy_that_were_chosen(
+    page: Page, served: PageServer
+) -> None:
     listed(page, served)
     page.get_by_role("button", name="New session").click()
     dialog = page.get_by_role("dialog", name="New session")
@@ -76,7 +80,7 @@ def test_a_session_begun_on_the_page_has_the_title_and_the_policy_that_were_chos
     expect(page.locator(".title .about")).to_contain_text("economical")
 
 
-def test_a_session_that_is_not_there_is_said_to_be_so(page: Page, served: Paged) -> None:
+def test_a_session_that_is_not_there_is_said_to_be_so(page: Page, served: PageServer) -> None:
     page.goto(f"{served.url}/#/s/20200101-000000-00000000")
     expect(page.get_by_role("heading", level=1)).to_have_text("No such session")
     page.get_by_role("link", name="Sessions").click()
@@ -86,7 +90,9 @@ def test_a_session_that_is_not_there_is_said_to_be_so(page: Page, served: Paged)
 # --- one session ------------------------------------------------------------------------------------------------------
 
 
-def test_a_session_shows_its_window_by_parts_its_totals_and_its_turns(page: Page, served: Paged, folded: str) -> None:
+def test_a_session_shows_its_window_by_parts_its_totals_and_its_turns(
+    page: Page, served: PageServer, folded: str
+) -> None:
     opened(page, served, folded)
     context = served.got(f"/v1/sessions/{folded}/context")
     session = served.got(f"/v1/sessions/{folded}")
@@ -104,7 +110,7 @@ def test_a_session_shows_its_window_by_parts_its_totals_and_its_turns(page: Page
     expect(bars.nth(folding["number"] - 1)).to_have_accessible_name(re.compile(rf"Turn {folding['number']} .* fold"))
 
 
-def test_a_turn_leads_to_its_messages(page: Page, served: Paged, folded: str) -> None:
+def test_a_turn_leads_to_its_messages(page: Page, served: PageServer, folded: str) -> None:
     opened(page, served, folded)
     turn = served.got(f"/v1/sessions/{folded}/turns")["turns"][1]
     page.get_by_role("list", name="Turns").get_by_role("button").nth(1).press("Enter")
@@ -114,7 +120,9 @@ def test_a_turn_leads_to_its_messages(page: Page, served: Paged, folded: str) ->
     expect(page.locator(".all .in-turn")).to_have_count(turn["stop"] - turn["start"])
 
 
-def test_what_the_model_sees_has_one_row_per_message_with_its_tokens(page: Page, served: Paged, folded: str) -> None:
+def test_what_the_model_sees_has_one_row_per_message_with_its_tokens(
+    page: Page, served: PageServer, folded: str
+) -> None:
     opened(page, served, folded)
     rows = served.got(f"/v1/sessions/{folded}/context")["rows"]
     found = page.locator(".pane.shown [data-start]")
@@ -122,7 +130,9 @@ def test_what_the_model_sees_has_one_row_per_message_with_its_tokens(page: Page,
     assert found.locator(".tokens").all_text_contents() == [f"{row['tokens']:,}" for row in rows]
 
 
-def test_hidden_messages_are_shaded_and_tell_why_with_their_original(page: Page, served: Paged, folded: str) -> None:
+def test_hidden_messages_are_shaded_and_tell_why_with_their_original(
+    page: Page, served: PageServer, folded: str
+) -> None:
     opened(page, served, folded)
     hidden = page.locator(".pane.all [data-state='hidden'][data-who='user']").filter(has_text="Report 1.")
     expect(hidden.locator(".mark")).to_have_text("hidden")
@@ -141,7 +151,9 @@ def test_hidden_messages_are_shaded_and_tell_why_with_their_original(page: Page,
     expect(hidden.get_by_role("button")).to_be_focused()
 
 
-def test_a_shortened_result_is_half_shaded_and_its_original_is_whole(page: Page, served: Paged, folded: str) -> None:
+def test_a_shortened_result_is_half_shaded_and_its_original_is_whole(
+    page: Page, served: PageServer, folded: str
+) -> None:
     opened(page, served, folded)
     item = page.locator(".pane.all [data-state='shortened']").last
     expect(item.locator(".mark")).to_have_text("shortened")
@@ -153,7 +165,7 @@ def test_a_shortened_result_is_half_shaded_and_its_original_is_whole(page: Page,
     expect(details(page).locator(".why")).to_contain_text(whole["folds"][0]["reason"])
 
 
-def test_a_fold_is_joined_to_what_it_stands_for(page: Page, served: Paged, folded: str) -> None:
+def test_a_fold_is_joined_to_what_it_stands_for(page: Page, served: PageServer, folded: str) -> None:
     opened(page, served, folded)
     page.get_by_role("button", name="Next fold").click()
     row = page.locator(".pane.shown [data-fold]").first
@@ -170,7 +182,7 @@ def test_a_fold_is_joined_to_what_it_stands_for(page: Page, served: Paged, folde
     expect(linked.first.get_by_role("button")).to_be_focused()
 
 
-def test_markup_in_a_session_is_text(page: Page, served: Paged, folded: str) -> None:
+def test_markup_in_a_session_is_text(page: Page, served: PageServer, folded: str) -> None:
     opened(page, served, folded)
     expect(page.get_by_role("heading", level=1)).to_have_text(TITLE)
     item = page.locator(".pane.all [data-start]").filter(has_text="Here is markup").first
@@ -181,7 +193,7 @@ def test_markup_in_a_session_is_text(page: Page, served: Paged, folded: str) -> 
     assert page.title() == f"{TITLE} · Foldline"
 
 
-def test_a_long_session_is_read_a_hundred_messages_at_a_time_in_both_directions(page: Page, served: Paged) -> None:
+def test_a_long_session_is_read_a_hundred_messages_at_a_time_in_both_directions(page: Page, served: PageServer) -> None:
     session = served.long()
     opened(page, served, session)
     items = everything(page)

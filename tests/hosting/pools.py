@@ -18,7 +18,7 @@ AGENTS = "agents.yaml"
 
 
 @asynccontextmanager
-async def acting(
+async def session_pool(
     url: str,
     folder: Path,
     *,

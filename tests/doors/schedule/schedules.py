@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.hosting.acting import acting
+from tests.hosting.pools import session_pool
 
 from foldline.agent.settings.connections import ScheduleSettings
 from foldline.agent.settings.model import AgentSettings
@@ -20,7 +20,7 @@ from foldline.text.cron import Cron
 MONDAY = datetime(2026, 11, 30, 6, 0, tzinfo=UTC)
 
 
-class SetClock:
+class ManualClock:
     """A clock that stands still until it is set."""
 
     def __init__(self, now: datetime = MONDAY) -> None:
@@ -42,10 +42,10 @@ def entry_of(cron: str = "0 7 * * *", name: str = "morning", **more: Any) -> Sch
     return entry
 
 
-class Planned:
+class ManualSchedule:
     """A schedule, its clock, and the lines that it told."""
 
-    def __init__(self, schedule: ScheduleRunner, clock: SetClock, lines: list[str]) -> None:
+    def __init__(self, schedule: ScheduleRunner, clock: ManualClock, lines: list[str]) -> None:
         self.schedule, self.clock, self.lines = schedule, clock, lines
 
     async def at(self, moment: datetime) -> None:
@@ -56,18 +56,18 @@ class Planned:
 
 
 @asynccontextmanager
-async def planned(
+async def manual_schedule(
     url: str,
     folder: Path,
     yaml: str,
     *,
-    clock: SetClock | None = None,
+    clock: ManualClock | None = None,
     telegram_url: str = TELEGRAM_URL,
     **more: Any,
-) -> AsyncIterator[Planned]:
-    """The schedule of a settings file. Nothing wakes it: `Planned.at` does. Retries of deliveries do not wait."""
-    clock, lines = clock or SetClock(), []
-    async with acting(url, folder, yaml=yaml, **more) as pool:
+) -> AsyncIterator[ManualSchedule]:
+    """The schedule of a settings file, checked by `ManualSchedule.at` only. Retries of deliveries do not wait."""
+    clock, lines = clock or ManualClock(), []
+    async with session_pool(url, folder, yaml=yaml, **more) as pool:
         runtime = pool.runtime
 
         async def at_once(seconds: float) -> None:
@@ -76,6 +76,6 @@ async def planned(
         courier = Courier(runtime.workspace, runtime.environ, sleep=at_once, telegram_url=telegram_url)
         schedule = ScheduleRunner(pool, entries_of(runtime.settings), courier, notice=lines.append, clock=clock)
         try:
-            yield Planned(schedule, clock, lines)
+            yield ManualSchedule(schedule, clock, lines)
         finally:
             await schedule.stop(5)

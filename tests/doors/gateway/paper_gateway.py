@@ -13,7 +13,7 @@ HERE = ChatPlace("1")
 
 
 @dataclass
-class Paper:
+class PaperGateway:
     """`files` can be fetched by their ids; places in `closed` take no message. `inbound` is handed over in batches."""
 
     name: str = "paper:1"

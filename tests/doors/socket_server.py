@@ -16,11 +16,11 @@ import uvicorn
 __all__ = [
     "CHUNK",
     "LONG_SECONDS",
-    "Listening",
+    "SocketServer",
     "closed",
     "dribbled_heads_are_given_up",
-    "listening_with",
     "slow_readers_get_all",
+    "socket_server",
     "unread_answers_are_given_up",
 ]
 
@@ -29,7 +29,7 @@ LONG_SECONDS = 20
 
 
 @dataclass
-class Listening:
+class SocketServer:
     """A server, and where it listens."""
 
     port: int
@@ -64,9 +64,9 @@ class Listening:
 
 
 @contextmanager
-def listening_with(
+def socket_server(
     app: Any, http: type[asyncio.Protocol], *, loop_factory: Callable[[], asyncio.AbstractEventLoop], **config: Any
-) -> Iterator[Listening]:
+) -> Iterator[SocketServer]:
     """Serve an application by a protocol, until the end of the block."""
     with socket.socket() as at:
         at.bind(("127.0.0.1", 0))
@@ -80,7 +80,7 @@ def listening_with(
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        made = Listening(at.getsockname()[1], server)
+        made = SocketServer(at.getsockname()[1], server)
         made.until(lambda: server.started)
         yield made
         server.should_exit = True
@@ -95,7 +95,7 @@ def closed(connection: socket.socket) -> bool:
         return True
 
 
-def dribbled_heads_are_given_up(served: Listening) -> None:
+def dribbled_heads_are_given_up(served: SocketServer) -> None:
     """A head that comes a byte at a time is not waited for."""
 
     def dribble() -> None:
@@ -107,7 +107,7 @@ def dribbled_heads_are_given_up(served: Listening) -> None:
         dribble()
 
 
-def unread_answers_are_given_up(served: Listening) -> None:
+def unread_answers_are_given_up(served: SocketServer) -> None:
     """A large answer (at /large) that nobody reads ends, and its connection."""
     with served.connection() as made:
         made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -116,7 +116,7 @@ def unread_answers_are_given_up(served: Listening) -> None:
         served.until(lambda: not served.server.server_state.tasks)
 
 
-def slow_readers_get_all(served: Listening) -> None:
+def slow_readers_get_all(served: SocketServer) -> None:
     """A large answer (30 MB, at /large) comes whole, however small the client's buffer."""
     with served.connection() as made:
         made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

@@ -6,10 +6,10 @@ from typing import Any
 
 from foldline.store.base import Store
 
-__all__ = ["Losing"]
+__all__ = ["LossyStore"]
 
 
-class Losing:
+class LossyStore:
     """A real store behind a line that a test may cut: then everything that is asked of it raises OSError.
 
     `asked` are the names of what was asked of it, in order. With `only` set, no more than those are lost.
@@ -28,14 +28,14 @@ class Losing:
 class _Session:
     """A session of such a store."""
 
-    def __init__(self, line: Losing, session: Any) -> None:
+    def __init__(self, line: LossyStore, session: Any) -> None:
         self._line, self._session = line, session
 
     def __getattr__(self, name: str) -> Any:
         return _asked(self._line, self._session, name)
 
 
-def _asked(line: Losing, behind: Any, name: str) -> Any:
+def _asked(line: LossyStore, behind: Any, name: str) -> Any:
     value = getattr(behind, name)
     if not callable(value) or name in ("close", "release"):
         return value

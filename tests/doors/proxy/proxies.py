@@ -84,7 +84,7 @@ class Fixed:
 
 
 @dataclass(slots=True)
-class Running:
+class ServedProxy:
     """Where the proxy listens, and what it said."""
 
     url: str
@@ -92,14 +92,14 @@ class Running:
 
 
 @contextmanager
-def proxied(upstream: ASGI, home: Path, **given: Any) -> Iterator[Running]:
+def proxied(upstream: ASGI, home: Path, **given: Any) -> Iterator[ServedProxy]:
     """A proxy over an upstream, both until the end of the block; without summaries unless they are asked for."""
     with serve(upstream) as served, proxy_of(served.url, home, **given) as running:
         yield running
 
 
 @contextmanager
-def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
+def proxy_of(url: str, home: Path, **given: Any) -> Iterator[ServedProxy]:
     """A proxy over the upstream at an address."""
     lines: list[str] = []
     settings = ProxySettings(**{"upstream": url, "summaries": False, **given})
@@ -110,13 +110,13 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[Running]:
         return made.app
 
     with serve(_living(opened)) as served:
-        yield Running(served.url, lines)
+        yield ServedProxy(served.url, lines)
 
 
 @contextmanager
 def proxy_with(
-    url: str, made: Callable[[ConversationSettings], Conversations], told: list[ServedRequest]
-) -> Iterator[Running]:
+    url: str, made: Callable[[ConversationSettings], Conversations], records: list[ServedRequest]
+) -> Iterator[ServedProxy]:
     """A proxy over the upstream at an address, with conversations of one's own."""
     lines: list[str] = []
 
@@ -130,13 +130,13 @@ def proxy_with(
             windows=windows,
             summaries=None,
             mode="normal",
-            emit=told.append,
+            emit=records.append,
             notice=lines.append,
         )
         return Proxy(services, nothing, ())
 
     with serve(_living(opened)) as served:
-        yield Running(served.url, lines)
+        yield ServedProxy(served.url, lines)
 
 
 def _living(opened: Callable[[AsyncExitStack], Awaitable[ASGI]]) -> ASGI:

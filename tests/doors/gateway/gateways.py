@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.hosting.acting import acting
+from tests.hosting.pools import session_pool
 from tests.real.telegram_api import Reply, TelegramApi
 
 from foldline.doors.gateway.chat_gateway import ChatGateway
@@ -27,7 +27,7 @@ START_SECONDS = 20
 
 
 @dataclass
-class Attended:
+class RunningGateway:
     """A desk that runs. `notices` is what its owner was told."""
 
     api: TelegramApi
@@ -57,7 +57,7 @@ class Attended:
 
 
 @contextmanager
-def attended(
+def running_gateway(
     api: TelegramApi,
     url: str,
     folder: Path,
@@ -67,16 +67,16 @@ def attended(
     max_file_bytes: int | None = None,
     grace_seconds: float = 5.0,
     **acted: Any,
-) -> Iterator[Attended]:
+) -> Iterator[RunningGateway]:
     """Run a desk until the block ends. What it raises is raised here."""
-    up: list[Attended] = []
+    up: list[RunningGateway] = []
     faults: list[BaseException] = []
     ready = threading.Event()
 
     async def attend() -> None:
         notices: list[str] = []
         async with (
-            acting(url, folder, **acted) as pool,
+            session_pool(url, folder, **acted) as pool,
             telegram(api.token, base_url=api.base_url.removesuffix("/bot"), notice=notices.append) as gateway,
         ):
             chat_gateway = ChatGateway(
@@ -87,7 +87,7 @@ def attended(
                 pace=pace,
                 max_file_bytes=max_file_bytes,
             )
-            one = Attended(api, pool, asyncio.get_running_loop(), asyncio.Event(), notices)
+            one = RunningGateway(api, pool, asyncio.get_running_loop(), asyncio.Event(), notices)
             up.append(one)
             ready.set()
             await chat_gateway.run(one.stopping, grace_seconds=grace_seconds)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from tests.doors.running import Door
+from tests.doors.server_process import Door
 from tests.serving import Served, serve
 
 from foldline.testing import FakeProvider, FakeReply, asks_for_summary
@@ -65,7 +65,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Paged:
+class PageServer:
     """The server, its model, and a client of its own beside the page."""
 
     url: str
@@ -117,7 +117,7 @@ class Paged:
 
 
 @contextmanager
-def paged(folder: Path) -> Iterator[Paged]:
+def paged(folder: Path) -> Iterator[PageServer]:
     """The real command as a process, with its page; it asks for TOKEN."""
     (folder / "ledger.txt").write_text("".join(f"{n:04} boat {n % 7} paid {n * 3} coins\n" for n in range(700)))
     model = Model()
@@ -127,7 +127,7 @@ def paged(folder: Path) -> Iterator[Paged]:
         try:
             door.start()
             with httpx.Client(base_url=door.url, headers=headers, timeout=30) as api:
-                yield Paged(door.url, model, served, api)
+                yield PageServer(door.url, model, served, api)
         finally:
             door.close()
 
@@ -144,14 +144,14 @@ def details(page: Page) -> Locator:
     return page.get_by_role("complementary")
 
 
-def opened(page: Page, served: Paged, session: str) -> None:
+def opened(page: Page, served: PageServer, session: str) -> None:
     """The session on the page, with all of it read and its stream open."""
     page.goto(f"{served.url}/#/s/{session}")
     page.locator(".title .about", has_text=session).wait_for()  # not the view before it
     page.locator("#connection[data-state='live']").wait_for()
 
 
-def listed(page: Page, served: Paged) -> None:
+def listed(page: Page, served: PageServer) -> None:
     """The list of sessions, made anew."""
     page.goto(f"{served.url}/#/")
     page.evaluate("dispatchEvent(new HashChangeEvent('hashchange'))")  # it may have been there
@@ -159,7 +159,7 @@ def listed(page: Page, served: Paged) -> None:
     page.locator(".sessions li").first.wait_for()
 
 
-def size(served: Paged, session: str) -> int:
+def size(served: PageServer, session: str) -> int:
     """The context of a session, in tokens."""
     return int(served.got(f"/v1/sessions/{session}")["figures"]["current_context_tokens"])
 

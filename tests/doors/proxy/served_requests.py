@@ -20,7 +20,7 @@ def fold(start: int, stop: int, before: int, after: int, *why: str) -> Fold:
     return Fold(start=start, stop=stop, shown=(), tokens=after, reducer=reducer, reason=reason, before_tokens=before)
 
 
-def told(number: int = 1, **given: Any) -> ServedRequest:
+def served_request(number: int = 1, **given: Any) -> ServedRequest:
     """One request that went well, but for what is given."""
     usual: dict[str, Any] = {
         "at": BEGAN + timedelta(seconds=number),
@@ -49,7 +49,7 @@ def day(now: datetime | None = None) -> list[ServedRequest]:
     found: list[ServedRequest] = []
 
     def add(minutes_ago: float, **given: Any) -> None:
-        found.append(told(next(numbers), at=now - timedelta(minutes=minutes_ago), **given))
+        found.append(served_request(next(numbers), at=now - timedelta(minutes=minutes_ago), **given))
 
     _long(add)
     _claude(add)
