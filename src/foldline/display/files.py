@@ -32,6 +32,7 @@ class Room:
     @property
     def budget_tokens(self) -> int:
         """Tokens that one result may take: the smaller of 25 % of the window and 50 % of what is left."""
+        # The same share as the guard that cuts results after the fact: a file that passes here is not cut there.
         return share_tokens(self.window_tokens, self.used_tokens)
 
     def share(self, tokens: int) -> float:
@@ -60,6 +61,7 @@ def file_view(
             return text
         return file_refusal(
             path,
+            # A lone surrogate may come from a file name or a decoder; the size is all that is wanted here.
             size_bytes=len(text.encode("utf-8", "surrogatepass")),
             tokens=tokens,
             total_lines=len(lines),
@@ -134,6 +136,7 @@ def file_refusal(
     head = preview_lines(first_lines, min(PREVIEW_TOKENS, budget // 2), counter)
     # Nine tenths: lines differ in length, and a part that is cut costs one more call.
     chunk = max(1, min(CHUNK_LINES, budget * 9 * total_lines // (10 * max(1, tokens))))
+    # Calls that can be copied as they are: models repeat an example more reliably than they follow a description.
     parts = [
         f"  - read_file(path={json.dumps(path, ensure_ascii=False)}, start_line={first}, "
         f"end_line={min(first + chunk - 1, total_lines)})"

@@ -80,6 +80,7 @@ def preview(text: str, max_chars: int = PREVIEW_CHARS) -> str:
 
 def summary_of(folds: Iterable[Fold]) -> str:
     """The texts of the summaries among these folds, without their headings."""
+    # The heading is for the model, which must know that these words are a summary; a person asked for it.
     shown = (fold.shown[0] for fold in folds if fold.shown and fold.shown[0].kind == "summary")
     return "\n\n".join(message.text.removeprefix(SUMMARY_PREFIX).strip() for message in shown)
 
@@ -101,6 +102,7 @@ class RunNotice:
         # A run that ends here is compacted after its reply, if at all: a notice would only make the model call a tool.
         if self.shown or not continues or not due:
             return None
+        # Once: a model that goes on after it has decided to, and a repeated notice costs the tokens that are short.
         self.shown = True
         return (
             f"[Context notice: {figures.utilization:.0%} of the window is used ({figures.used_tokens:,} of "

@@ -7,7 +7,7 @@
     Codex                 one record per line, `payload` inside records of type "response_item"; older files: bare items
 
 `formats` reads each of them; `_session` chooses. A file may be
-compressed with gzip, whatever its name says. The messages are what the agent would have sent: records that a tool keeps
+compressed with gzip under any name. The messages are what the agent would have sent: records that a tool keeps
 for itself are omitted, and so are the summaries of its own context management.
 """
 

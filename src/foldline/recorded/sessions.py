@@ -1,4 +1,4 @@
-"""A recorded session, whatever file it came from, and the dialect of its messages."""
+"""A recorded session from a file of any format, and the detection of its dialect."""
 
 from __future__ import annotations
 

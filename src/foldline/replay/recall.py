@@ -121,6 +121,7 @@ class MessageReader:
 
 
 def _role(message: Message) -> str:
+    # Anthropic and Gemini send results as messages of the user, which say nothing of what a user said.
     only_results = bool(message.parts) and all(isinstance(part, ToolResult) for part in message.parts)
     return "tool" if only_results else message.role
 

@@ -339,5 +339,6 @@ def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> Poli
 
 
 def _per_session(tallies: Iterable[HitCount]) -> float | None:
+    # Sessions with too few references have no vote here; their references still count in the pooled `recall`.
     shares = [tally.kept / tally.total for tally in tallies if tally.total >= ENOUGH]
     return mean(shares) if shares else None

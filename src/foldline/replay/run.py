@@ -76,6 +76,7 @@ class Unmanaged:
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """All messages so far. O(messages)."""
+        # A copy: the request must not grow while the one after it is compared with it.
         self._messages += new
         return Sent(tuple(self._messages), self._system)
 
@@ -195,7 +196,7 @@ def replay(
     """
     recording = session if isinstance(session, MeasuredSession) else MeasuredSession(session, counter or ESTIMATE)
     if max_output_tokens < 0 or window - max_output_tokens <= 0:
-        raise InvalidInput(f"{window:,} tokens leave no room beside {max_output_tokens:,} of output", place="window")
+        raise InvalidInput(f"{window:,} tokens leave no room for {max_output_tokens:,} of output", place="window")
     name = policy if isinstance(policy, str) else policy.name
     if sender is None and name == NONE:
         sender = Unmanaged(recording.session)
@@ -299,7 +300,7 @@ class _Meter:
         return tokens, tools + head + cached, not whole
 
 
-# --- what a prompt cache reads again ----------------------------------------------------------------------------------
+# --- the prompt cache -------------------------------------------------------------------------------------------------
 # A provider charges less for the beginning of a request that it has seen as the beginning of an earlier one. Assumed
 # here: that earlier one is the request before, and it is still in the cache.
 

@@ -41,6 +41,7 @@ __all__ = [
 AGAIN: Final = "folded again"
 BACK: Final = "taken back"
 
+# About two lines on a phone, enough to recognise a message by.
 _LINE_CHARS: Final = 160
 _SEARCHED_CHARS: Final = 4_000  # of a message, for its first line: results may have megabytes
 _REDACTED_CHARS: Final = 400  # of a line, before it is cut: a secret cut in two would not be recognised
@@ -129,6 +130,7 @@ class Account:
 
 def author(message: Message) -> str:
     """The author of a message: user, assistant or tool, or the kind of a message that Foldline made."""
+    # Results come from the user's side in some dialects (Anthropic, Gemini): the role alone would name the user.
     return "tool" if message.results else message.kind or message.role
 
 
@@ -164,6 +166,7 @@ def hidden_by(
     are only counted. O(messages + messages under folds).
     """
     # Later folds cover earlier ones, so the newest fold over a message is the one that shows it.
+    # One entry per message, overwritten in the order of folding, instead of a search through the folds per message.
     cover: dict[int, int] = {}
     all_folds = list(folds)
     for number, (mark, _, _) in enumerate(all_folds):
@@ -289,7 +292,8 @@ def expected(requests: Iterable[ExpectedRequest], *, model: str | None, rule: Ca
 
     Without `caching` every request is paid in full.
     """
-    # The price of a token depends on the length of its request: each request is priced by its own step.
+    # The price of a token depends on the length of its request: each request is priced by its own step. That is why the
+    # sums of tokens cannot be priced at the end.
     info = lookup(model)
     calls = tokens = cached = output = 0
     paid = answers = 0.0

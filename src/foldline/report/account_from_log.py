@@ -59,7 +59,7 @@ class _LoggedRequest:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _LogState:
     """The state while a log is read once, in order.
 
     `tokens` is the size of the messages on the session's branch, hidden ones excluded; `spared_tokens` is what the
@@ -81,6 +81,7 @@ class _Walk:
     def read(self, event: Event, at: str) -> None:
         """Apply one event. O(1), and O(messages) for a branch."""
         match event:
+            # Sums are kept up to date by each event: adding up all messages at each request would take quadratic time.
             case Entry():
                 self.active.append(event)
                 self.tokens += self._size(event)
@@ -112,6 +113,7 @@ class _Walk:
             self.tokens -= self._size(self.active.pop())
         # A fold that reaches over the fork is gone on the new branch; one before it is part of both.
         self._undo([key for key, fold in self.in_effect.items() if fold.stop > start])
+        # The new branch shares the messages before the fork with the last request, and those were in the cache.
         self.begun_tokens, self.forked = min(self.begun_tokens, self.tokens), True
 
     def _undo(self, folds: Iterable[int]) -> None:
@@ -121,7 +123,7 @@ class _Walk:
 
     def _add_request(self, usage: Usage, at: str) -> None:
         whole, count = self.tokens, len(self.active)
-        # The reply, when it is logged before its usage.
+        # The log may hold the reply before its usage. It was no part of the request that the usage is about.
         while count and self.active[count - 1].message.role == "assistant":
             count -= 1
             whole -= self._size(self.active[count])
@@ -153,52 +155,55 @@ def account_of_log(
     `listing` hidden messages are only counted.
     """
     # One pass over a log of any length: only requests, folds and the entries of the current branch are kept.
-    walk: _Walk | None = None
+    state: _LogState | None = None
     header: Header | None = None
     updated = ""
     for header, record, event in log:
-        if walk is None:
-            walk = _Walk(_limits(header), header.model)
+        if state is None:
+            state = _LogState(_limits(header), header.model)
         updated = str(record.get("at", updated))
-        walk.model = header.model
+        state.model = header.model
         if event is not None:
-            walk.read(event, str(record.get("at", "")))
-    if walk is None or header is None or not walk.requests:
+            state.read(event, str(record.get("at", "")))
+    if state is None or header is None or not state.requests:
         return None
-    walk.end()
-    base = next((one.base_tokens for one in walk.requests if one.base_tokens is not None), 0)
-    named = model or header.model  # a user asks by `model` what the session would have cost with another one
-    bills = _bills(walk.requests, calls, model)
-    rule = _cache_rule(walk.requests, named, header.dialect)
-    expected_requests = list(_without_management(walk.requests, base, _scale(walk.requests), rule.lifetime_seconds))
+    state.end()
+    # The first request that shows it, for all of them: a later change of tools is small, and a mean would mix in folds.
+    base = next((one.base_tokens for one in state.requests if one.base_tokens is not None), 0)
+    priced_model = model or header.model  # a user asks by `model` what the session would have cost with another one
+    bills = _bills(state.requests, calls, model)
+    rule = _cache_rule(state.requests, priced_model, header.dialect)
+    expected_requests = list(_without_management(state.requests, base, _scale(state.requests), rule.lifetime_seconds))
     # A provider without a prompt cache would not have one without Foldline either.
-    caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in walk.requests)
-    hidden = _hidden(walk, archived, f"foldline sessions show {name}", options, listing=listing)
-    sent = _as_replay(walk, expected_requests, name, header)
+    caching = any(one.usage.cached_tokens or one.usage.written_tokens for one in state.requests)
+    hidden = _hidden(state, archived, f"foldline sessions show {name}", options, listing=listing)
+    sent = _as_replay(state, expected_requests, name, header)
     return Account(
         name=name,
-        title=redact(header.title) or title_of(entry.message for entry in walk.active),
-        model=named or "",
+        title=redact(header.title) or title_of(entry.message for entry in state.active),
+        model=priced_model or "",
         updated=updated,
-        origin="reported" if any(one.usage.reported for one in walk.requests) else "counted",
+        origin="reported" if any(one.usage.reported for one in state.requests) else "counted",
         sent=sent,
-        folds=_reported_folds(walk, {one.mark for one in hidden}),
+        folds=_reported_folds(state, {one.mark for one in hidden}),
         hidden=tuple(hidden),
         managed=billed(bills, dialect=header.dialect),
-        unmanaged=expected(expected_requests, model=named, rule=rule, caching=caching),
+        unmanaged=expected(expected_requests, model=priced_model, rule=rule, caching=caching),
         refused_from=refused_from(sent),
         read_one=f"foldline sessions why {name} N{options}",
-        more=tuple(_more(walk, calls, caching)),
+        more=tuple(_more(state, calls, caching)),
     )
 
 
-def _hidden(walk: _Walk, archived: Callable[[str], bool], command: str, options: str, *, listing: bool) -> list[Hidden]:
+def _hidden(
+    state: _LogState, archived: Callable[[str], bool], command: str, options: str, *, listing: bool
+) -> list[Hidden]:
     """What the folds in effect hide, with the command that reads each span."""
     return hidden_by(
-        [(_mark(fold), fold.form, _key(fold, archived)) for fold in walk.in_effect.values()],
-        [entry.seq for entry in walk.active],
-        {entry.seq: entry.message for entry in walk.active},
-        {entry.seq: entry.tokens for entry in walk.active},
+        [(_mark(fold), fold.form, _key(fold, archived)) for fold in state.in_effect.values()],
+        [entry.seq for entry in state.active],
+        {entry.seq: entry.message for entry in state.active},
+        {entry.seq: entry.tokens for entry in state.active},
         lambda start, stop: f"{command} --from {start} --limit {stop - start} --whole{options}",
         listing=listing,
     )
@@ -229,6 +234,7 @@ def _without_management(
     # A cache belongs to one model and expires after its lifetime, unless a later read proves that it lived longer.
     before: _LoggedRequest | None = None
     for one in requests:
+        # One lifetime after the last request, not after the last write: each read extends it.
         late = before is not None and _gap_seconds(before.at, one.at) > lifetime_seconds and not one.usage.cached_tokens
         warm = before is not None and before.model == one.model and not late
         tokens = round((base_tokens + one.whole_tokens) * scale)
@@ -283,22 +289,22 @@ def _key(fold: Fold, archived: Callable[[str], bool]) -> str:
     return fold.archive if fold.archive is not None and archived(fold.archive) else ""
 
 
-def _reported_folds(walk: _Walk, visible: set[Mark]) -> tuple[ReportedFold, ...]:
+def _reported_folds(state: _LogState, visible: set[Mark]) -> tuple[ReportedFold, ...]:
     out = []
-    for fold, request in walk.folds_made:
+    for fold, request in state.folds_made:
         mark = _mark(fold)
-        # A fold still held but hiding nothing lies under a later fold.
-        since = "" if mark in visible else AGAIN if fold.id in walk.in_effect else BACK
+        # A fold in effect that hides nothing lies under a later fold.
+        since = "" if mark in visible else AGAIN if fold.id in state.in_effect else BACK
         out.append(ReportedFold(mark, request, since))
     return tuple(out)
 
 
-def _as_replay(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
+def _as_replay(state: _LogState, expected_requests: Sequence[ExpectedRequest], name: str, header: Header) -> Replay:
     """The requests in the form of a replay, for the chart."""
     # The newest limit: a chart has one line for it, and `_more` names the range when it changed.
-    last = walk.requests[-1].limits
+    last = state.requests[-1].limits
     turns = []
-    for index, (one, due) in enumerate(zip(walk.requests, expected_requests, strict=True)):
+    for index, (one, due) in enumerate(zip(state.requests, expected_requests, strict=True)):
         usage = one.usage
         turns.append(
             Turn(
@@ -307,6 +313,7 @@ def _as_replay(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: 
                 recorded_tokens=due.tokens,
                 tokens=usage.input_tokens,
                 cached_tokens=usage.cached_tokens,
+                # By the limit of its own time: a limit may have been learned later, from an error.
                 over_budget=usage.input_tokens > one.limits.room_tokens,
                 folds=tuple(map(_mark, one.folds)),
             )
@@ -323,7 +330,7 @@ def _as_replay(walk: _Walk, expected_requests: Sequence[ExpectedRequest], name: 
     )
 
 
-def _more(walk: _Walk, calls: Sequence[RecordedCall], caching: bool) -> Iterator[str]:
+def _more(state: _LogState, calls: Sequence[RecordedCall], caching: bool) -> Iterator[str]:
     """Sentences about the scope of the figures and their assumptions."""
     # Assumptions that move the figures are said on the page: whoever doubts a number finds here what went into it.
     summaries = sum(not call.error and call.purpose != REPLY for call in calls)
@@ -334,6 +341,6 @@ def _more(walk: _Walk, calls: Sequence[RecordedCall], caching: bool) -> Iterator
         yield f"{plural(failed, 'call')} failed; they are taken as not billed."
     if not caching:
         yield "No request read from a prompt cache, so none is assumed without Foldline either."
-    limits = {one.limits.room_tokens for one in walk.requests}
+    limits = {one.limits.room_tokens for one in state.requests}
     if len(limits) > 1:
         yield f"The limit changed: it was between {min(limits):,} and {max(limits):,} tokens; the newest is drawn."

@@ -29,30 +29,30 @@ def account_of_replay(
     Raises as `replay` does, and InvalidInput for a window without room.
     """
     session = recording.session
-    named = model or session.model
+    priced_model = model or session.model
     # The room for the answer as `Context` leaves it: the replay and the limit in the chart are then the same.
-    limits = limits_of(window, named, None)
-    rule = cache_rule_of(named, session.dialect)
+    limits = limits_of(window, priced_model, None)
+    rule = cache_rule_of(priced_model, session.dialect)
     sent = replay(recording, policy, window=window, max_output_tokens=window - limits.room_tokens, rule=rule)
     # Both bills hold the recorded replies. What a model would have answered to another request, nobody knows.
     answers = [sum(recording.history[place].tokens for place in reply) for reply in recording.replies]
-    managed = expected(_managed(sent, answers), model=named, rule=rule)
-    unmanaged = expected(_unmanaged(sent, answers), model=named, rule=rule)
+    managed = expected(_managed(sent, answers), model=priced_model, rule=rule)
+    unmanaged = expected(_unmanaged(sent, answers), model=priced_model, rule=rule)
     marks = [(mark, mark.stop - mark.start == 1, "") for turn in sent.turns for mark in turn.folds]
     messages = {seq: recording.codec.read(wire) for seq, wire in enumerate(session.messages)}
     tokens = {seq: seen.tokens for seq, seen in enumerate(recording.history)}
     hidden = hidden_by(marks, range(len(messages)), messages, tokens, lambda start, stop: _where(file, start, stop))
     # A replay takes no fold back, so one that hides nothing any more lies under a later one.
-    held = {one.mark for one in hidden}
+    visible = {one.mark for one in hidden}
     return Account(
         name=session.name,
         title=title_of(messages.values()),
-        model=named or "",
+        model=priced_model or "",
         updated=updated,
         origin="replayed",
         sent=sent,
         folds=tuple(
-            ReportedFold(mark, turn.index + 1, "" if mark in held else AGAIN)
+            ReportedFold(mark, turn.index + 1, "" if mark in visible else AGAIN)
             for turn in sent.turns
             for mark in turn.folds
         ),

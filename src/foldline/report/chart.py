@@ -26,6 +26,7 @@ _BOTTOM: Final = 150
 # The scale ends at this multiple of the limit. Larger requests leave the chart: else the limit would be at its foot.
 _HEADROOM: Final = 1.35
 
+# Browsers show a title as plain text in a small box; the list below the chart has all folds.
 _NAMED_FOLDS: Final = 4
 
 _CROWDED: Final = 60  # requests with folds; more triangles would hide the line
@@ -34,6 +35,8 @@ _MAX_POINTS: Final = 1_000  # of a line; beyond that several share a pixel
 
 def chart(replay: Replay, *, identifier: str, whole: str = "recorded") -> str:
     """The chart of one replay. `identifier` is unique in the page; `whole` names the thin line. O(turns)."""
+    # SVG as text and no plotting library: a page without scripts, and no dependency for a few lines. The order of the
+    # parts is the order of drawing, so marks lie above lines.
     plot = _Plot(replay, whole)
     label = f"{identifier}-title {identifier}-desc"
     return "\n".join(
@@ -52,6 +55,7 @@ def chart(replay: Replay, *, identifier: str, whole: str = "recorded") -> str:
 
 
 def _described(replay: Replay) -> str:
+    # The description in words for screen readers, with the figures that the drawing shows.
     sent = [turn.tokens for turn in replay.turns if not turn.refused]
     ends = f"from {sent[0]:,} to {sent[-1]:,} tokens, at most {max(sent):,}" if sent else "nothing was sent"
     return (
@@ -118,6 +122,7 @@ class _Plot:
 
     def sent(self) -> Iterable[str]:
         """The size of each request; the line breaks at refused ones."""
+        # A line through a refused request would show a size that was never sent.
         run: list[tuple[float, float]] = []
         for turn in self._replay.turns:
             if turn.refused:
@@ -144,6 +149,7 @@ class _Plot:
             return
         for turn in folding:
             x, y = self._x(turn.index), self._y(min(turn.tokens, self._top_tokens))
+            # The invisible circle makes the target of a pointer larger than the triangle.
             mark = f'<circle cx="{x:.1f}" cy="{y - 5:.1f}" r="8"/><path d="M{x:.1f} {y - 1.5:.1f}l-3.2 -6h6.4z"/>'
             yield f'<g class="fold"><title>{escaped(_fold_title(turn))}</title>{mark}</g>'
 

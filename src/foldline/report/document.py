@@ -23,6 +23,7 @@ def document(title: str, body: Sequence[str], *, style: str = "") -> str:
     )
 
 
+# The policy is in the page because files opened from a disk have no headers. `viewport` keeps phones from shrinking it.
 _HEAD = """<!doctype html>
 <html lang="en">
 <head>

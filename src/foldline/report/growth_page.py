@@ -26,6 +26,7 @@ _COLUMNS: Final = ("call", "time (UTC)", "messages", "bytes", "prompt", "cached"
 
 def growth_page(calls: Sequence[RecordedCall], *, newest: int) -> str:
     """The page about the calls of one session (at least one, oldest first); the table has the `newest`. O(calls)."""
+    # The figures count all calls, since all are paid; the line shows replies only.
     replies = replies_of(calls)
     body = [
         "<h1>Foldline growth</h1>",
@@ -54,6 +55,7 @@ def in_words(calls: Sequence[RecordedCall]) -> str:
         f"{compact(sent)} tokens sent, {cached / max(sent, 1):.0%} of them from the cache",
         f"at most {compact(max(call.prompt_tokens for call in calls))} in one call",
     ]
+    # Said only when there are any: a page that always mentions failures would make people look for one.
     failed = sum(bool(call.error) for call in calls)
     return "; ".join(words + ([f"{failed:,} failed"] if failed else []))
 
@@ -84,6 +86,7 @@ def _chart(calls: Sequence[RecordedCall]) -> str:
             )
             yield f'<g class="fold"><title>{title}{before}{calls[at].prompt_tokens:,} tokens</title>{mark}</g>'
 
+    # Three lines: nothing, half of the highest point, the highest point.
     scale = [
         f'<line class="axis" x1="{_LEFT}" y1="{point(0, value)[1]:.1f}" x2="{_RIGHT}" y2="{point(0, value)[1]:.1f}"/>'
         f'<text x="{_LEFT - 6}" y="{point(0, value)[1] + 4:.1f}" text-anchor="end">{compact(value)}</text>'

@@ -108,6 +108,7 @@ def replay_page(replays: Sequence[Replay], *, prices: str = "") -> str:
 def _setting(replays: Sequence[Replay], sessions: int, prices: str) -> str:
     if not replays:
         return "Nothing was replayed."
+    # Window and counter are those of the command, so one replay speaks for all.
     one = replays[0]
     words = [
         plural(sessions, "recorded session"),
@@ -171,6 +172,7 @@ def _figure(replay: Replay, identifier: str) -> str:
 
 
 def _fold_list(replay: Replay) -> str:
+    # For phones, which have no pointer to hover with: the list repeats what the marks of the chart say.
     texts = [(turn.index + 1, fold_text(mark)) for turn in replay.turns for mark in turn.folds]
     if not texts:
         return ""
@@ -220,6 +222,7 @@ def limits(replays: Sequence[Replay]) -> str:
     """The window of some replays, its share for input, and the limit that the policies observed."""
     one = replays[0]
     words = f"window {one.window:,} tokens, {one.limit_tokens:,} of them for input"
+    # "none" keeps to no limit of its own; any policy tells it.
     policy_tokens = next((replay.kept_tokens for replay in replays if replay.kept_tokens is not None), one.limit_tokens)
     if policy_tokens == one.limit_tokens:
         return words

@@ -79,6 +79,7 @@ def _about(account: Account) -> str:
 
 def _facts(account: Account) -> str:
     sent = account.sent
+    # `max` against a session whose provider reported zeros.
     share = account.managed.cached_tokens / max(account.managed.input_tokens, 1)
     rows = [
         ("requests", f"{sent.requests:,}"),
@@ -176,6 +177,8 @@ def _one(hidden: Hidden) -> str:
 
 
 def _closed(summary: str, inside: str, rest: str) -> str:
+    # Closed at first, so that a page of forty sessions can be scanned; `region` and `tabindex` let a keyboard scroll
+    # it.
     label = escaped(summary)
     return (
         f'<details><summary>{label}</summary><div class="scroll" role="region" tabindex="0" aria-label="{label}">'
@@ -201,6 +204,7 @@ def bill(managed: Spend, unmanaged: Spend, *, replayed: bool, fitted: bool) -> s
     amounts = _amounts(managed, unmanaged)
     largest = max(*amounts, 1e-12)  # both bills may be 0
     in_money = managed.usd is not None and unmanaged.usd is not None
+    # An estimate looks different from a figure: hatched in the chart, ~ before the number, a note beside it.
     rows = (
         ("with Foldline", "with", amounts[0], managed, "replayed" if replayed else ""),
         ("without", "without", amounts[1], unmanaged, "estimate" if fitted else "estimate, had it fitted"),

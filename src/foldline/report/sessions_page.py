@@ -38,6 +38,7 @@ def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSess
 
     `made` is the time, in words. O(requests of the sessions with a section).
     """
+    # Recorded sessions have no time and keep their order: the sort is stable.
     newest = sorted(accounts, key=lambda one: one.updated, reverse=True)
     parts: list[str] = []
     chars = 0
@@ -139,6 +140,7 @@ _ASSUMED: Final = (
 
 def _meaning(accounts: Sequence[Account]) -> str:
     """The meaning of the figures, and their assumptions."""
+    # Only the assumptions that hold for a session on the page: few readers get through one paragraph of them.
     origins = {one.origin for one in accounts}
     paragraphs_used = [_REPORTED] if origins - {"replayed"} else []
     paragraphs_used += [_REPLAYED] if "replayed" in origins else []
@@ -223,6 +225,7 @@ def _row(account: Account, identifier: str, dated: bool) -> str:
         share(by),
         fits,
     )
+    # From the figure that is shown as 101 %, as in the page of replays.
     bad = {"ratio": by is not None and by >= 1.005, "fits without": account.refused_from is not None}
     shown = "".join(
         f'<td data-is="{name}"{_BAD if bad.get(name) else ""}>{cell}</td>'
