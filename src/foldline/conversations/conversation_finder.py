@@ -65,7 +65,7 @@ class ConversationFinder:
             request.summarize, request.mode = None, "look" if request.mode == "fold" else request.mode
         branch = await self.branch(request, match.cached, match.depth)
         if _replaces_last_message(match, request) and not match.cached.lock.locked():
-            # The same conversation but for a reminder at its end: keep its name, so that people see one, not many.
+            # The same conversation except for a reminder at its end: keep its name, so that people see one, not many.
             branch.conversation.name = match.cached.conversation.name
             self.forget(match.cached)
         return self._named(branch, name), warning
@@ -186,8 +186,8 @@ def events_before(
 
     With `folds` "alone", only folds made when there were no later messages; with "none", no folds.
     """
-    # A model that continues a client's request reads all of it. A summary written beside later messages may tell of
-    # them, and the branch has not sent those.
+    # A model that continues a client's request reads all of it. Its summary may reveal later messages, and the branch
+    # has not sent those.
     selected: list[Event] = []
     selected_folds, entries, whole = set(), 0, True
     for event in events:

@@ -268,7 +268,7 @@ class ConversationStore:
 
     def _reopen(self, conversation: Conversation) -> _OpenSession | None:
         """Open the session from which it was read, unless someone has written to it since."""
-        # Removed whatever follows: a source is good for one attempt, and from then on the open session counts.
+        # Removed in any case: a source serves one attempt, and from then on the open session counts.
         source = self._sources.pop(conversation, None)
         if source is None:
             return None

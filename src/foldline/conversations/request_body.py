@@ -41,7 +41,7 @@ _DECODE: Final = json.JSONDecoder(parse_constant=_no_constant).raw_decode
 
 
 FORMS: Final[Mapping[str, BodyForm]] = {name: row.body for name, row in ROWS.items()}
-"""What the fields of a request are called, by dialect."""
+"""The names of the fields of a request, by dialect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

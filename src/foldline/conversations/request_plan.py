@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 UNKNOWN_TOKENS: Final = 2**40
-"""The window of a model whose window nobody knows: no request comes near it."""
+"""The window of a model with an unknown window: no request comes near it."""
 
 NO_FOLD_SHARE: Final = 0.5
 """Share of the input limit below which no policy that looks at tokens folds: all triggers are well above it."""
@@ -66,7 +66,7 @@ class LimitStore(Protocol):
 class ConversationSettings:
     """Settings shared by all conversations of a proxy.
 
-    `learned` holds the windows that refusals of `endpoint` named. `lessons` holds what refusals taught beside windows
+    `learned` holds the windows that refusals of `endpoint` named. `lessons` holds what refusals taught besides windows
     about the model of one conversation (`foldline.engine.learned_caps`).
     """
 
@@ -78,7 +78,7 @@ class ConversationSettings:
     lessons: Lessons = field(default_factory=dict)
 
     def lessons_for(self, learned_as: str, client: bytes) -> Lessons:
-        """Return what refusals taught this client beside windows. O(1)."""
+        """Return what refusals taught this client besides windows. O(1)."""
         return lessons_in(lambda name: self.learned.get((self.endpoint, name, client)), learned_as)
 
 

@@ -164,7 +164,7 @@ class Conversations:
             return await self._plan_locked(cached, request, "")
 
     async def current_body(self, body: RequestBody, client: bytes = b"") -> bytes:
-        """Return a request as it would be sent now, without folding anew, to have its tokens counted.
+        """Return a request as it would be sent now, without new folds, for a count of its tokens.
 
         Records nothing: such a question may come while another request of the conversation is on its way.
         """

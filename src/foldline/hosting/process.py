@@ -14,10 +14,10 @@ from typing import Any, Final
 __all__ = ["SWITCH_SECONDS", "ShutdownRequest", "run_until_signal", "set_pace", "signal_handlers", "stop_with_grace"]
 
 SWITCH_SECONDS: Final = 0.000_5
-"""How long a thread keeps the interpreter while others wait for it (`sys.setswitchinterval`).
+"""The time slice of a thread while others wait for the interpreter (`sys.setswitchinterval`).
 
 A thread that reads a file or a socket releases the interpreter, and waits this long to get it back from a thread that
-computes. A reply does so a dozen times, a session list once for each session. With Python's 5 ms, a list beside five
+computes. A reply does so a dozen times, a session list once for each session. With Python's 5 ms, a list during five
 folds took 0.5 s; with this value it takes a tenth of that, and the folds take no longer.
 """
 
@@ -113,7 +113,7 @@ async def stop_with_grace(stop: Callable[[float], Awaitable[object]], grace_seco
     The first `spared` cancellations leave the grace in place.
     """
     # A cancellation is raised at one await only. If that was an earlier one, while another block was left, a `finally`
-    # that stops the work would not know of it, and would wait for the whole grace period. So the count is asked.
+    # that stops the work would not know of it, and would wait for the whole grace period. So the count decides.
     task = asyncio.current_task()
     if task is not None and task.cancelling() > spared:
         await stop(0.0)

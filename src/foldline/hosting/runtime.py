@@ -194,7 +194,7 @@ async def window_size(
     reported = await provider.window_tokens() if ask else None
     if reported is not None:
         return WindowSize(reported, "the server says so")
-    # An embedded model has the path of a file as its address: it is local, whatever `Endpoint` would make of it.
+    # An embedded model has the path of a file as its address: it is local, and no address that `Endpoint` could parse.
     address = provider.endpoint
     local = (
         not address.startswith(("http://", "https://"))
@@ -205,7 +205,7 @@ async def window_size(
 
 
 class Runtime:
-    """What the agents of one run share: the model, the summariser, MCP servers, the call log. Close it.
+    """The parts that the agents of one run share: the model, the summariser, MCP servers, the call log. Close it.
 
     `notice` receives what does not end a run: a server that failed to start, a guessed window.
     """

@@ -43,8 +43,8 @@ class SessionActor:
 
     `emit` receives all of its events, `turns` bounds concurrent turns, `on_idle` is called when no work is left.
     Every request may raise TooManyWaiting, Stopping, SessionTaken (another process holds the session for longer than
-    the wait), SessionLost, DialectMismatch, InvalidInput (deleted or damaged) and OSError, beside what its method
-    names.
+    the wait), SessionLost, DialectMismatch, InvalidInput (deleted or damaged) and OSError, besides the errors that its
+    method names.
     """
 
     def __init__(

@@ -119,7 +119,7 @@ class SessionLease:
 
     async def unload(self) -> None:
         """Release memory and files."""
-        # Cleared before the await: whoever comes next must not find an agent whose files are being closed.
+        # Cleared before the await: the next request must not find an agent whose files are being closed.
         stored, self.stored, self.agent = self.stored, None, None
         if stored is not None:
             with suppress(OSError, FoldlineError):

@@ -132,7 +132,7 @@ def export_session(recording: Recording, form: str, *, redact: bool = False) -> 
 def redacted(value: Json, name: str = "") -> Json:
     """Remove secrets of known shapes from a JSON value; a field's name reveals some of them. O(size)."""
     if isinstance(value, str):
-        # A rule such as "password: …" needs the name beside the value to recognise it.
+        # A rule such as "password: …" needs the name with the value to recognise it.
         before = f"{name}: "
         found = redact_text(before + value) if name else value
         return found.removeprefix(before) if name and found.startswith(before) else redact_text(value)

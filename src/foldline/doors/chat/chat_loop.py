@@ -60,7 +60,7 @@ class ChatLoop:
         return code
 
     async def conversation(self) -> AgentConversation:
-        """Wait for the conversation to be open. Raises what kept it from opening."""
+        """Wait for the conversation to be open. Raises the error of the opening."""
         if self._opening is None:
             raise RuntimeError("the conversation is not open")
         # Shielded: Ctrl-C during a command must not cancel the opening, which later commands need.

@@ -1,4 +1,4 @@
-"""Events as one line of text each, and the log of a chat that is made of them."""
+"""Events as one line of text each, and the log of a chat, which consists of such lines."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ def shares_of(context: Context, system: str | None) -> tuple[WindowShare, ...]:
 
 
 def cells(shares: Sequence[WindowShare], width: int) -> list[int]:
-    """How many of `width` cells each part gets: by size, and at least one for any tokens."""
+    """The share of each part in `width` cells: by size, and at least one for any tokens."""
     counts = _apportioned([share.tokens for share in shares], width)
     for at, share in enumerate(shares):
         # A part that exists must not vanish in rounding; the widest part gives up the cell.

@@ -30,7 +30,7 @@ class LeaveError(Exception):
 
 
 class Interrupts:
-    """What Ctrl-C does. `on_idle` is called for one that comes while nothing runs.
+    """The effect of Ctrl-C. `on_idle` is called for one that comes while nothing runs.
 
     `exit_code` is set once the chat is to end, else None.
     """
@@ -52,7 +52,7 @@ class Interrupts:
 
     def stop(self) -> None:
         """Handle Ctrl-C: cancel what runs; the second time, leave the chat after it."""
-        # At the prompt the press is counted by whoever catches KeyboardInterrupt, with `pressed`.
+        # At the prompt the loop that catches KeyboardInterrupt counts the press, with `pressed`.
         if self._task is None:
             self.on_idle(KeyboardInterrupt())
             return
@@ -76,7 +76,7 @@ class Interrupts:
         try:
             result = await task
         except asyncio.CancelledError:
-            # Two tasks may have been cancelled: the work, by Ctrl-C, or this one, by whoever awaits it. Only the first
+            # Two tasks may have been cancelled: the work, by Ctrl-C, or this one, by its own caller. Only the first
             # is handled here.
             own = asyncio.current_task()
             if own is not None and own.cancelling():

@@ -31,7 +31,7 @@ _LONGEST_LINE_BYTES = 1024 * 1024
 
 
 class PromptInput(Protocol):
-    """Where a person types. `redraws` says whether `print_above` can print while a line is being typed."""
+    """The input of the person. `redraws` says whether `print_above` can print while a line is being typed."""
 
     redraws: bool
 
@@ -209,7 +209,7 @@ class ToolkitPrompt:
 
 
 def completer(commands: Sequence[tuple[str, str]]) -> Any:
-    """A completer for command names, with their descriptions beside them."""
+    """A completer for command names, with their descriptions."""
     from prompt_toolkit.completion import Completer, Completion
 
     class Commands(Completer):
@@ -271,8 +271,8 @@ def without_echo(handle: int) -> Iterator[None]:
 class Consent:
     """Decides whether calls may run. With `everything` all of them may; without a prompt none.
 
-    "always" holds for the tool in this session, until `forget`. Parallel calls are asked for one after another. `stop`
-    is called for Ctrl-C at a question.
+    "always" holds for the tool in this session, until `forget`. Questions about parallel calls come one after another.
+    `stop` is called for Ctrl-C at a question.
     """
 
     def __init__(self, screen: Screen, prompt: PromptInput | None, *, everything: bool = False) -> None:

@@ -108,7 +108,7 @@ class Screen:
         self.show(grid)
 
     def field(self, name: str, text: str, style: str = "dim") -> None:
-        """Print a name and its value, wrapped beside the name. An empty name continues the field before."""
+        """Print a name and its value, wrapped in a column of its own. An empty name continues the field before."""
         # At least 20 columns: a terminal of width 0 exists (a pseudo-terminal without a size).
         room = max(20, self.console.width - _FIELD_COLUMNS)
         for line in Text(plain(text)).wrap(self.console, room, overflow="fold"):
@@ -138,11 +138,11 @@ class Screen:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Remove the display while a person is asked something."""
+        """Remove the display during a question to the person."""
         what, was = self._activity, self._live is not None
         self._flush()
         self._stop_live()
-        delayed = self._delayed = []  # calls beside the one that is asked for end meanwhile: not into the question
+        delayed = self._delayed = []  # parallel calls may end meanwhile; their lines must not tear the question apart
         try:
             yield
         finally:
@@ -191,7 +191,7 @@ class Screen:
             self._activity, self._since = what, self._clock()
 
     def _region(self) -> RenderableType:
-        """What is redrawn in place: the block in progress, and the spinner with the activity."""
+        """The part that is redrawn in place: the block in progress, and the spinner with the activity."""
         parts: list[RenderableType] = []
         if tail := self._answer.pending:
             parts.append(self._render_tail(tail))

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Chat", "StoragePlaces", "open_conversation", "print_banner", "print_model", "refresh_screen"]
 
-# A spinner looks even at 8 frames a second; each frame renders the block in progress anew.
+# A spinner looks even at 8 frames a second; each frame renders the block in progress again.
 _TICK_SECONDS: Final = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePlaces:
-    """Where data is stored; None for what is not. `sessions` is a place for `open_store`.
+    """Places of stored data; None for data that is not stored. `sessions` is a place for `open_store`.
 
     `named` says that the place was given on the command line, so that a resume must name it again.
     """
@@ -40,7 +40,7 @@ class StoragePlaces:
 
 @dataclass(slots=True, kw_only=True)
 class Chat:
-    """The parts of a chat. `resume` names the session to resume; `listeners` receive every event beside the screen.
+    """The parts of a chat. `resume` names the session to resume; `listeners` receive every event, as the screen does.
 
     With `verbose` the log goes to standard error too.
     """
@@ -146,7 +146,7 @@ async def refresh_screen(screen: Screen) -> AsyncIterator[None]:
 
 
 def print_banner(chat: Chat) -> None:
-    """Print what is known at once: policy, workspace, withheld settings."""
+    """Print the lines that need no model: policy, workspace, withheld settings."""
     settings = chat.loaded.settings
     screen = chat.screen
     named = "" if settings.name == "main" else f" · agent {settings.name}"
@@ -160,7 +160,7 @@ def print_banner(chat: Chat) -> None:
 def print_model(screen: Screen, conversation: AgentConversation, *, asks: bool = True) -> None:
     """Print the model and why it was selected, its permissions, its window if known, and the session.
 
-    `asks` says whether a person is asked for each call that changes something.
+    `asks` says whether the person must allow each call that changes something.
     """
     runtime = conversation.runtime
     screen.field("model", runtime.picked.line)

@@ -76,7 +76,7 @@ class Incoming:
 
 
 Receive: TypeAlias = Callable[[Sequence[Incoming]], Awaitable[None]]
-"""Stores messages. Once it returns they are on disk, and the platform may be told that they arrived."""
+"""Stores messages. Once it returns they are on disk, and their arrival may be confirmed to the platform."""
 
 
 class Gateway(Protocol):
@@ -100,7 +100,7 @@ class Gateway(Protocol):
     async def run(self, receive: Receive) -> None:
         """Receive until cancelled, through losses of the network. Raises InvalidInput if the account is refused.
 
-        The platform is told that a message arrived only after `receive` has returned.
+        Arrival is confirmed to the platform only after `receive` has returned.
         """
 
     async def send(self, place: ChatPlace, text: str) -> str:

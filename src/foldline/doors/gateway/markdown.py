@@ -113,7 +113,7 @@ def split_text(text: str, max_units: int, units: Callable[[str], int] = utf16_un
 
 @dataclass(slots=True)
 class _Atom:
-    """What stays together: a line, or a part of one that is too long.
+    """A unit that is never split: a line, or a part of a line that is too long.
 
     `opens` and `closes` are put around a piece that begins, or ends, with it. One that is `alone` is a piece of its
     own.

@@ -180,8 +180,8 @@ async def send_text(gateway: Gateway, place: ChatPlace, text: str) -> None:
 async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, max_file_bytes: int) -> str:
     """Return the prompt for the agent: the text and the files; "" if there is nothing.
 
-    Files are stored in the session. The person is told at once of parts that cannot be read. Raises NotDelivered, and
-    what `SessionActor.keep` raises.
+    Files are stored in the session. Parts that cannot be read are reported to the person at once. Raises NotDelivered,
+    and what `SessionActor.keep` raises.
     """
     text = message.text
     # "//" is the escape for a text that begins with a slash. A forwarded text is never a command, so it needs none.
@@ -230,7 +230,7 @@ async def reply(
     """
     async with progress:
         prompt = await prompt_of(actor, gateway, message, max_file_bytes)
-        if not prompt:  # only parts that cannot be read: the person has been told, and the model has nothing to answer
+        if not prompt:  # only parts that cannot be read: the person knows, and the model has nothing to answer
             return
         ended = await actor.run_turn(prompt, key=key, listener=progress.on_event)
     # Outside of the block: "typing" has ended before the answer appears.
@@ -292,7 +292,7 @@ def error_sentence(fault: BaseException) -> str:
         case SummaryError():
             return f"Nothing was compacted: {_one_line(fault.reason)}."
         case ProviderError():
-            return f"The model could not be asked: {failure_text(str(fault))}"
+            return f"The call of the model failed: {failure_text(str(fault))}"
         case FoldRefused() | DoesNotFit():
             return f"That cannot be done: {_one_line(str(fault))}."
         case OSError():

@@ -33,7 +33,7 @@ MAX_FILE_BYTES: Final = 20 * 2**20
 MAX_UNITS: Final = 4_096
 """UTF-16 units of one message, "after entities parsing" (sendMessage)."""
 
-# Long polling: the server holds the request for so long. Load balancers on the way often cut at 60 s.
+# Long polling: the server holds the request for this long. Load balancers on the way often cut at 60 s.
 _POLL_SECONDS: Final = 30
 _FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 30.0
 _FETCH_TRIES: Final = 3
@@ -62,7 +62,7 @@ _UNREADABLE: Final = {
 async def telegram(
     token: str, *, base_url: str | None = None, notice: Callable[[str], None] = lambda line: None
 ) -> AsyncIterator[TelegramGateway]:
-    """Open the bot of a token. `base_url` is a Bot API server of one's own; `notice` receives losses of the network.
+    """Open the bot of a token. `base_url` is another Bot API server; `notice` receives losses of the network.
 
     Waits while Telegram cannot be reached. Raises InvalidInput for a refused token.
     """

@@ -40,7 +40,7 @@ async def delete(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor = await actor_of(server, request)
     await server.pool.delete(actor.id)
     server.expire_sessions()
-    # After the deletion: who follows must not be told of an end that did not happen.
+    # After the deletion: followers must not see an end that did not happen.
     server.broadcast.end_session(actor.id)
     return Response(status_code=204)
 
@@ -96,7 +96,7 @@ async def say(server: ServerState, request: ApiRequest) -> HandlerResult:
         running = _RunningTurn(actor, request, None)
         ended = await _while_connected(request, running.run())
         return json_response({} if ended is None else ended)
-    # Before the turn starts: a refusal afterwards would leave a turn that runs for nobody.
+    # Before the turn starts: a refusal afterwards would leave a turn without a reader.
     server.check_stream_count()
     outbox = Outbox()
     running = _RunningTurn(actor, request, outbox)

@@ -41,7 +41,7 @@ SAFE_HEADERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardRules:
-    """Who is admitted.
+    """The rules of admission.
 
     `token` is what a client must present (None: nothing). `hosts` are the names that requests may address, None for
     any: on loopback they shut out foreign pages whose own name resolves to this machine (DNS rebinding). `rate` is the

@@ -86,7 +86,7 @@ def _object_schema(kind: type, types: dict[str, Any]) -> dict[str, Any]:
         if not optional:
             required.append(name)
     out = {"type": "object", "required": required, "properties": properties}
-    # Some kinds of problems have figures beside their members; all other objects are closed.
+    # Some kinds of problems have figures as further members; all other objects are closed.
     return out if kind is ProblemJson else {**out, "additionalProperties": False}
 
 

@@ -50,17 +50,17 @@ __all__ = [
 ]
 
 CUT_CHARS: Final = 4_000
-"""What the texts of one message may take in a page of the history, together."""
+"""The bound on all texts of one message, in a page of the history."""
 
 Visibility: TypeAlias = tuple[EntryState, int | None]
-"""How a message appears in what the model sees: a state, and the fold that caused it."""
+"""The state of a message in the view of the model, and the fold that caused it."""
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def figures(value: WindowUsage) -> FiguresJson:
-    """How full the window is."""
+    """The fill of the window."""
     return {
         "max_context_tokens": value.max_context_tokens,
         "current_context_tokens": value.current_context_tokens,
@@ -130,7 +130,7 @@ def _pressure(look: SessionState) -> Pressure:
 
 
 def context(look: SessionState) -> ContextJson:
-    """What the model is shown now: the messages as they are sent, and the size of each part. O(shown)."""
+    """The next request: the messages as they are sent, and the size of each part. O(shown)."""
     now = look.context
     rows = tuple(rows_of(now))
     parts = parts_of(rows, look.system, look.tools)
@@ -170,7 +170,7 @@ def context(look: SessionState) -> ContextJson:
 
 
 def turn(ended: TurnEnded, name: str, seq: int | None, now: WindowUsage | None) -> TurnJson:
-    """How a turn ended. `seq` is the user's message."""
+    """The end of a turn. `seq` is the user's message."""
     return {
         "session": name,
         "reason": ended.reason,
@@ -239,7 +239,7 @@ def compacted(done: CompactionResult) -> CompactedJson:
 
 
 def visibility(view: View, seq: int) -> Visibility:
-    """How a message appears in what the model sees now. O(log tiles)."""
+    """The state of a message in the view of the model. O(log tiles)."""
     at = view.index(seq)
     if not 0 <= at < len(view.tiles) or seq >= view.tiles[at].stop:
         return "hidden", None

@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 HandlerResult = Response | Any
-"""What a handler returns: an ASGI application that sends the response."""
+"""The result of a handler: an ASGI application that sends the response."""
 
-# Orchestrators usually give up a probe after 1 to 10 s; a later answer would be read by nobody.
+# Orchestrators usually give up a probe after 1 to 10 s; a later answer comes too late.
 _READY_SECONDS: Final = 5.0
 _PAGE: Final = "index.html"
 
@@ -105,7 +105,7 @@ async def session(server: ServerState, request: ApiRequest) -> HandlerResult:
 
 
 async def context(server: ServerState, request: ApiRequest) -> HandlerResult:
-    """What the model is shown now."""
+    """The messages that the model is shown now."""
     actor = await actor_of(server, request)
     payload = await actor.inspect(payloads.context)
     # A whole window as JSON takes tens of milliseconds, so a thread does it.
@@ -117,13 +117,13 @@ async def history(server: ServerState, request: ApiRequest) -> HandlerResult:
     actor, limit = await actor_of(server, request), request["limit"]
     count = await actor.inspect(lambda look: look.tally.messages)
     last = count if request["before"] is None else min(request["before"], count)
-    # With both given, `after` decides where the page starts, and `before` where it ends at the latest.
+    # If both are set, `after` decides where the page starts, and `before` where it ends at the latest.
     if request["after"] is not None or request["before"] is None:
         start = min(0 if request["after"] is None else request["after"] + 1, last)
         stop = min(last, start + limit)
     else:
         start, stop = max(0, last - limit), last
-    # The actor alone knows what the model sees; the log can be read beside it, in a thread.
+    # The actor alone knows what the model sees; the log can be read meanwhile, in a thread.
     visible = await actor.inspect(lambda look: _visible(look, start, stop))
 
     def read() -> bytes:
@@ -138,7 +138,7 @@ async def history(server: ServerState, request: ApiRequest) -> HandlerResult:
 
 @dataclass(frozen=True, slots=True)
 class _VisiblePage:
-    """The messages of a page as the model sees them now. It is taken from the actor before the store is read."""
+    """The messages of a page as the model sees them now. It comes from the actor, before the store is read."""
 
     dialect: str
     states: dict[int, payloads.Visibility]
@@ -159,7 +159,7 @@ async def entry(server: ServerState, request: ApiRequest) -> HandlerResult:
         found = store.messages(actor.id, start=seq, stop=seq + 1)
         if not found:
             return None
-        # Folds that were taken back count too: they say what an earlier request showed instead.
+        # Undone folds count too: they say what an earlier request showed instead.
         folds = payloads.folds_of(until_stopped(store.records(actor.id)), codec)
         covering = [payloads.fold(one, in_effect=now) for one, now in folds if one.start <= seq < one.stop]
         return dump_json(payloads.entry(found[0], codec, visible.states, covering))

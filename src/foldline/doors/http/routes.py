@@ -35,7 +35,7 @@ class Route:
     """One operation of the server.
 
     `answer` is the type of the JSON that comes with `status` (None: no JSON). `problems` are further statuses of
-    refusals, beside those of every route. `heavy` routes may take as long as a turn. `free` ones need no token.
+    refusals, in addition to those of every route. `heavy` routes may take as long as a turn. `free` ones need no token.
     """
 
     method: str

@@ -44,14 +44,14 @@ __all__ = [
 ]
 
 EntryState: TypeAlias = Literal["shown", "hidden", "shortened", "pinned", "repaired"]
-"""What became of a message in what the model sees."""
+"""The state of a message in the view of the model."""
 
 Pressure: TypeAlias = Literal["none", "soft", "hard"]
 """Whether the window is due to be folded."""
 
 
 class ProblemJson(TypedDict):
-    """A problem (RFC 9457). Some kinds have figures beside these members."""
+    """A problem (RFC 9457). Some kinds have figures as further members."""
 
     type: str
     title: str
@@ -61,7 +61,7 @@ class ProblemJson(TypedDict):
 
 
 class FiguresJson(TypedDict):
-    """How full the window is."""
+    """The fill of the window."""
 
     max_context_tokens: int
     current_context_tokens: int
@@ -75,7 +75,7 @@ class FiguresJson(TypedDict):
 
 
 class SessionFields(TypedDict):
-    """What a list and a single session have in common."""
+    """The fields that a list and a single session share."""
 
     id: str
     title: str
@@ -108,7 +108,7 @@ class SessionsJson(TypedDict):
 
 
 class UsageJson(TypedDict):
-    """What a session has used, over all model calls."""
+    """Tokens of a session, over all model calls."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -124,7 +124,7 @@ class SessionJson(SessionFields):
 
 
 class TurnJson(TypedDict):
-    """How a turn ended. `seq` is the user's message."""
+    """The end of a turn. `seq` is the user's message."""
 
     session: str
     reason: EndReason
@@ -270,7 +270,7 @@ class CompactedJson(TypedDict):
 
 
 class UndoneJson(TypedDict):
-    """The folds that were taken back."""
+    """The undone folds."""
 
     unfolded: list[int]
 

@@ -23,10 +23,10 @@ from foldline.hosting.process import signal_handlers
 __all__ = ["GracefulServer", "H11Connection", "Stop", "TimedConnection", "is_loopback", "listen", "run"]
 
 HEAD_SECONDS: Final = 20.0
-"""How long the head of a request may take to arrive."""
+"""The time for the head of a request to arrive."""
 
 STALL_SECONDS: Final = 60.0
-"""How long a client may read nothing of a response."""
+"""The longest time in which a client reads nothing of a response."""
 
 # For responses still under way when all turns have ended.
 _LAST_SECONDS: Final = 5

@@ -87,7 +87,7 @@ class Metrics:
 
 
 _LIST_SECONDS: Final = 2.0
-# Above the number of connections: a read is never refused for want of a place in the queue.
+# Above the number of connections: the queue never refuses a read.
 _MAX_WAITING_READS: Final = 10_000
 # A list of sessions stays fresh for this many times the time that it took, so that clients who poll take at most a
 # sixth of one thread.

@@ -16,7 +16,7 @@ from foldline.providers.base import ReasoningDelta, TextDelta
 
 __all__ = ["Broadcast", "EventStream", "Outbox", "encode_event", "wait_for_disconnect"]
 
-# A comment is sent when nothing else was for so long: reverse proxies close connections that are silent for a minute.
+# A comment is sent after this long without an event: reverse proxies close connections that are silent for a minute.
 _HEARTBEAT_SECONDS: Final = 15.0
 
 # The bytes that may wait for a slow reader.

@@ -34,7 +34,7 @@ class _Disconnected(Exception):  # noqa: N818 - never leaves this module
 
 @dataclass(slots=True)
 class Proxy:
-    """Sends requests to the upstream, but for those at `own_paths`, which `own_app` answers."""
+    """Sends requests to the upstream, except those at `own_paths`, which `own_app` answers."""
 
     services: ProxyServices
     own_app: ASGIApp

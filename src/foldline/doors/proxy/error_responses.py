@@ -83,7 +83,7 @@ def _overflow_error(dialect: str, tokens: int, limit: int, suffix: str) -> dict[
 
 
 def _classification(error: Mapping[str, Json]) -> tuple[object, ...]:
-    """How a client classifies an error. A detail may contain other figures, or words of another failure."""
+    """The classification of an error by a client. A detail may contain other figures, or words of another failure."""
     failure = classify(400, error)
     return failure.kind, failure.limit, failure.requested
 

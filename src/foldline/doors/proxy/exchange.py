@@ -41,7 +41,7 @@ _PLAN_MODE: Final[Mapping[Mode, PlanMode]] = {"normal": "fold", "dry-run": "look
 _OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
 _CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # cured by another request
 
-# With these statuses an unknown error may be about a defect that is known of the request, such as an orphaned result.
+# With these statuses an unknown error may refer to a known defect of the request, such as an orphaned result.
 _INVALID: Final = (400, 422)
 
 # Each recovery sends fewer tokens than the last. The engine has five steps to make a request smaller, and the first
@@ -62,7 +62,7 @@ _END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyServices:
-    """What all exchanges of a proxy share."""
+    """The services that all exchanges of a proxy share."""
 
     upstream: Upstream
     conversations: Conversations

@@ -26,7 +26,7 @@ _NO_SOCKETS: Final = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"close"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """Who is admitted.
+    """The rules of admission.
 
     `token` is what a client must present (None: nothing). `hosts` are the names that requests may address, None for
     any: on loopback they shut out foreign pages whose own name resolves to this machine (DNS rebinding).

@@ -87,22 +87,22 @@ def path_of(method: str, path: str) -> tuple[str, Path | None]:
     if method == "POST":
         plain = path.rstrip("/")
         for row in ROWS.values():
-            for known in row.paths:
-                if known.ending.search(plain) and not _OTHER_PATHS.search(plain):
-                    return row.name, known
+            for form in row.paths:
+                if form.ending.search(plain) and not _OTHER_PATHS.search(plain):
+                    return row.name, form
     return "", None
 
 
 def dialect_of(method: str, path: str) -> tuple[str, bool]:
     """The dialect of a path ("" for none), and whether the path only counts tokens."""
-    dialect, known = path_of(method, path)
-    return dialect, known is not None and known.counting
+    dialect, form = path_of(method, path)
+    return dialect, form is not None and form.counting
 
 
 def is_streamed_at(path: str) -> bool:
     """Whether the path requests a stream, so that the body need not (Gemini, Vertex AI, Bedrock)."""
-    known = path_of("POST", path)[1]
-    return known is not None and known.streamed
+    form = path_of("POST", path)[1]
+    return form is not None and form.streamed
 
 
 def model_at(path: str) -> str:

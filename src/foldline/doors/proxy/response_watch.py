@@ -23,7 +23,7 @@ from foldline.view.usage import usage_of
 
 __all__ = ["ResponseWatch", "buffer_until", "decoded"]
 
-# Of a longer event only the beginning and the end are kept: its name stands in one, its usage in the other.
+# Longer events are cut to their beginning and end: the name is in one, the usage in the other.
 _MAX_EVENT_BYTES: Final = 1024 * 1024
 
 _MAX_WHOLE_BYTES: Final = 16 * 1024 * 1024  # a larger reply passes without a look at its usage

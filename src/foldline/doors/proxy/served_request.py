@@ -1,4 +1,4 @@
-"""What was done with a request: a record for listeners once it has ended, and headers of its response."""
+"""The record of a request: for listeners once it has ended, and as headers of its response."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ServedRequest:
 
 @dataclass(slots=True, kw_only=True)
 class ExchangeRecord:
-    """What is known of a request while it is on its way; `served` makes a `ServedRequest` of it."""
+    """The state of a request in progress; `served` turns it into a `ServedRequest`."""
 
     number: int
     method: str
@@ -243,8 +243,8 @@ def saved_usd(served: ServedRequest, *, cached: bool) -> float | None:
     found = lookup(served.model[:_MODEL_CHARS])
     if not found.known or found.input_usd_per_million is None:
         return None
-    rule, given, sent = found.cache, served.given_tokens, served.sent_tokens
-    saved = given * rule.step(given).input_ratio - sent * rule.step(sent).input_ratio
+    rule, full, sent = found.cache, served.given_tokens, served.sent_tokens
+    saved = full * rule.step(full).input_ratio - sent * rule.step(sent).input_ratio
     saved_usd = max(0.0, saved) * (rule.read_ratio if cached else 1.0) * found.input_usd_per_million / 1_000_000
     return saved_usd - (spent_usd(served) or 0.0)
 

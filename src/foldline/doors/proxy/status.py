@@ -24,7 +24,7 @@ MAX_FOLDS: Final = 20
 MAX_FOLLOWERS: Final = 64
 """Pages that may follow at one time."""
 
-# Changes are collected for so long and sent as one event, so that encoding costs the same at any rate of requests.
+# Changes within this time are sent as one event, so that encoding costs the same at any rate of requests.
 _PACE_SECONDS: Final = 0.25
 
 _TEXT_CHARS: Final = 300

@@ -75,7 +75,7 @@ class SummaryClient:
 
         It raises what a provider raises (ProviderError), TimeoutError, and InvalidInput, also once this is closed.
         """
-        # Streamed: a summary takes a minute, and a gateway may close a connection that is silent for so long.
+        # Streamed: a summary takes a minute, and a gateway may close a connection that is silent that long.
         target = as_event_stream(target)
         if self._model and target:
             path, mark, query = target.partition("?")
@@ -103,7 +103,7 @@ class SummaryClient:
         try:
             found = future.result(_MAX_SECONDS + _LATE_SECONDS)
         except CancelledError:
-            raise InvalidInput("given up: no summaries are asked for any more", place="summarise") from None
+            raise InvalidInput("cancelled: the proxy requests no more summaries", place="summarise") from None
         return found if began else replace(found, usage=None)
 
     async def complete(
@@ -145,7 +145,7 @@ class SummaryClient:
         self, begin: Callable[[], Coroutine[Any, Any, Completion]], loop: asyncio.AbstractEventLoop
     ) -> Future[Completion]:
         if self._closed:
-            raise InvalidInput("no summaries are asked for any more", place="summarise")
+            raise InvalidInput("the proxy requests no more summaries", place="summarise")
         work = begin()
         try:
             return asyncio.run_coroutine_threadsafe(work, loop)

@@ -34,7 +34,7 @@ _HOP: Final = frozenset(
     b"connection proxy-connection keep-alive te trailer transfer-encoding upgrade proxy-authenticate".split()
 )
 
-# Headers of a request that are dropped or made anew.
+# Headers of a request that are dropped or rebuilt.
 _NOT_FORWARDED: Final = _HOP | frozenset(b"host content-length expect proxy-authorization http2-settings".split())
 
 # Headers that aiohttp would add of its own.
@@ -43,7 +43,7 @@ _NO_AUTO_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Ag
 _READABLE: Final = frozenset({b"gzip", b"deflate", b"identity"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _TARGET: Final = re.compile(r"/[!-~\x80-\U0010ffff]*")
-# Above twice this much nothing more is read from the upstream until the client has taken what is there.
+# Above twice this much nothing more is read from the upstream until the client has read what is there.
 _READ_BUFFER_BYTES: Final = 65_536
 
 # From this size on a body is written in pieces, so that the event loop does other work between them.
@@ -355,7 +355,7 @@ def _named(values: Iterable[bytes]) -> frozenset[bytes]:
 
 
 def _readable(accepted: bytes) -> bytes:
-    """Those of the accepted codings that can be undone here."""
+    """The accepted codings that can be undone here."""
     codings = [one.strip() for one in accepted.split(b",") if one.partition(b";")[0].strip().lower() in _READABLE]
     return b", ".join(codings) or b"identity"  # never empty: that would allow any coding (RFC 9110, 12.5.3)
 

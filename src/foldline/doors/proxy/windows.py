@@ -76,7 +76,7 @@ class ModelWindow:
 
 
 class ModelWindows:
-    """The windows of one upstream, which is asked once for each model, with the key of the client, which is not kept.
+    """The windows of one upstream, which is queried once for each model, with the client's key. The key is not stored.
 
     An answer is fresh for an hour, and a missing one for a minute, for this client only: its key may be wrong. A stale
     answer serves until the upstream has answered again. `setting` is the user's window for every model. `learned` are
@@ -110,7 +110,7 @@ class ModelWindows:
     ) -> ModelWindow:
         """The window of a model for a request with these headers. Takes up to 2 s for a new model.
 
-        `client` is a hash of the credential. With `anew` the upstream is asked again, as after a refusal: it may have
+        `client` is a hash of the credential. With `anew` the upstream is queried again, as after a refusal: it may have
         been restarted with another window.
         """
         headers = tuple(headers)
@@ -147,7 +147,7 @@ class ModelWindows:
         self, dialect: str, model: str, headers: Sequence[tuple[bytes, bytes]], client: bytes, *, anew: bool
     ) -> int | None:
         """The upstream's report. Requests of one client for the same model wait for the same answer."""
-        if len(model) > _MAX_NAME_CHARS:  # no model's name, and it would be kept
+        if len(model) > _MAX_NAME_CHARS:  # no model's name, and it would stay in memory
             return None
         key = dialect, model
         report, task = self._reported.get(key), self._pending.get((key, client))

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 HEARTBEAT_SECONDS: Final = 10.0
-"""How often a run says that it is alive."""
+"""The pause between two heartbeats of a run."""
 
 # A run without a heartbeat for this long has lost its process: six beats, to allow for a busy machine.
 _ALIVE: Final = timedelta(seconds=60)
@@ -167,7 +167,7 @@ _AHEAD: Final = timedelta(minutes=5)
 
 
 class SkippedRun(str):
-    """The reason, in a few words, why nobody runs a due time."""
+    """The reason, in a few words, why a due time is not run."""
 
     __slots__ = ()
 

@@ -37,7 +37,7 @@ async def run_schedule(
 
     Missed runs start at once. At the end, running ones may end or pause within `grace_seconds`; a cancellation of the
     block cuts them off, one during the first check does not. `notice` receives a line on each run. `environ` (None:
-    that of the agent) holds the secrets of deliveries; `telegram_url` is a Bot API server of one's own. Raises
+    that of the agent) holds the secrets of deliveries; `telegram_url` is another Bot API server. Raises
     MissingExtra without APScheduler, and InvalidInput for an unknown time zone.
     """
     if not any(entry.enabled for entry in pool.runtime.settings.schedule.values()):

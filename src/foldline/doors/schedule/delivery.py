@@ -216,7 +216,7 @@ async def _send_request(transport: httpx.AsyncBaseTransport, request: httpx.Requ
         try:
             async for piece in response.aiter_raw():
                 body += piece
-                # Only the reason of an error is read from it; whatever is longer is no such answer.
+                # Only the reason of an error is read from it; a longer body holds something else.
                 if len(body) > _MOST_RESPONSE_BYTES:
                     break
         finally:
@@ -268,7 +268,7 @@ class Report:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the turn ended as it should."""
+        """Whether the turn ended with an answer."""
         return self.reason == "done"
 
     @property

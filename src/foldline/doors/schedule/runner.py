@@ -105,7 +105,7 @@ class ScheduleRunner:
             run = new_run(due, now, asked=True)
             await run_to_end(run.save, store, entry)
             task = self._start_run(entry, run)
-        # Shielded, and outside of the lock: the run goes on without its caller, and checks go on beside it.
+        # Shielded, and outside of the lock: the run goes on without its caller, and other checks meanwhile.
         return await asyncio.shield(task)
 
     async def wait_idle(self) -> None:
