@@ -41,7 +41,7 @@ def is_question(body: Body) -> bool:
 
 def is_prompt(body: Body) -> bool:
     """Whether it is a prompt of its own that repeats what is to be summed up."""
-    return "You write the checkpoint" in json.dumps([body.get(row.body.system) for row in ROWS.values()]) or (
+    return "You write the checkpoint" in json.dumps([body.get(row.body.system or "") for row in ROWS.values()]) or (
         "You write the checkpoint" in json.dumps(said(body)[0])
     )
 

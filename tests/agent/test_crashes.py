@@ -21,7 +21,7 @@ import pytest
 from tests.agent.crashing import TOKEN, WINDOW_TOKENS, tool
 from tests.agent.support import DIALECTS, Answers, agent_over
 
-from foldline.agent.session import NOT_KEPT
+from foldline.agent.session import RESULT_LOST
 from foldline.engine.one_shot import check
 from foldline.store.folders import FileStore
 from foldline.store.session import LOG, STATE
@@ -143,7 +143,7 @@ def test_calls_without_results_are_closed_and_say_so(dialect: str, tmp_path: Pat
     (path.parent / STATE).unlink()  # it was written later
     entries = asyncio.run(goes_on(FileStore(tmp_path, fsync=False), name))
     texts = [str(entry.recorded) for entry in entries]
-    assert sum(text.count(NOT_KEPT) for text in texts) == 2
+    assert sum(text.count(RESULT_LOST) for text in texts) == 2
     again = asyncio.run(goes_on(FileStore(tmp_path, fsync=False), name))
     assert [entry.recorded for entry in again[: len(entries)]] == [entry.recorded for entry in entries]
 

@@ -13,7 +13,7 @@ from tests.agent.support import DIALECTS, Answers, agent_over
 from tests.engine.test_refused_parts import PDF, document, from_user, said
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
-from foldline.agent.session import NOT_KEPT
+from foldline.agent.session import RESULT_LOST
 from foldline.agent.tool_calls import INTERRUPTED
 from foldline.agent.tools.base import CompactionRequest, ToolOutcome
 from foldline.codecs import codec
@@ -352,7 +352,7 @@ def test_a_session_that_broke_off_in_a_tool_call_goes_on(dialect: str, tmp_path:
         async with agent_over(fake, Answers(look), dialect=dialect, root=tmp_path, resume=name) as agent:
             ended = await agent.run("Go on.")
             assert ended.text == "Fine."
-            assert NOT_KEPT in str(fake.requests[-1].body)
+            assert RESULT_LOST in str(fake.requests[-1].body)
             assert not fake.refusals
 
     asyncio.run(turn())

@@ -90,7 +90,7 @@ def assemble(
     emit: Listener,
     stored: StoredSession | None = None,
     session: AgentSession | None = None,
-    above: _SubAgents | None = None,
+    parent: _SubAgents | None = None,
     system: str | None = None,
 ) -> Agent:
     """Assemble an agent: with the session in `stored`, or with a live `session` of the same dialect.
@@ -99,7 +99,7 @@ def assemble(
     """
     settings, provider = parts.settings, parts.provider
     stored = stored if session is None else session.stored
-    agents = _SubAgents(parts, emit, stored, above)
+    agents = _SubAgents(parts, emit, stored, parent)
     toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
     run_settings = RunSettings(
         dialect=provider.dialect,
@@ -169,21 +169,21 @@ def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:
 class _SubAgents:
     """Starts the sub-agents of an agent, each with a session in the folder of its parent's.
 
-    `first` is the agent that a person talks to: the sub-agents of its session are counted together, over restarts and
-    other models, and those of its sub-agents with them.
+    The agent that a person talks to counts the sub-agents of its session, nested ones included, across restarts and
+    changes of the model.
     """
 
-    def __init__(self, parts: Parts, emit: Listener, stored: StoredSession | None, above: _SubAgents | None) -> None:
+    def __init__(self, parts: Parts, emit: Listener, stored: StoredSession | None, parent: _SubAgents | None) -> None:
         self._parts, self._emit, self._stored = parts, emit, stored
-        self._first: _SubAgents = self if above is None else above._first
+        self._root: _SubAgents = self if parent is None else parent._root
         self._unstored = 0
-        self.depth: int = 0 if above is None else above.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
 
     def started(self) -> int:
         """Return how many were started in the session. O(their number)."""
-        first = self._first
+        root = self._root
         # Counted on disk where there is one: a number in memory would start again with each process.
-        return first._unstored if first._stored is None else _agents_in(first._stored.agents())
+        return root._unstored if root._stored is None else _agents_in(root._stored.agents())
 
     async def begin(self, task: str, number: int) -> TurnEnded:
         """Start a sub-agent and run it to its end."""
@@ -191,7 +191,7 @@ class _SubAgents:
         # A sub-agent of a session on disk is on disk too, so that a crash loses none of its work.
         own = None if self._stored is None else self._session(self._stored)
         # Counted before it runs: agents that start at the same time must not pass the limit together.
-        self._first._unstored += 1
+        self._root._unstored += 1
 
         # Of its events only what a person follows: its words are the result of the call, and its folds its own.
         def forward(event: AgentEvent) -> None:
@@ -206,7 +206,7 @@ class _SubAgents:
         with ExitStack() as stack:
             if own is not None:
                 stack.callback(own.close)
-            agent = assemble(replace(parts, allowed=allowed), emit=forward, stored=own, above=self)
+            agent = assemble(replace(parts, allowed=allowed), emit=forward, stored=own, parent=self)
             ended = await agent.run(task)
             try:
                 agent.session.save()
@@ -248,7 +248,7 @@ def _counter(settings: AgentSettings, model: str) -> Counter:
 
 
 def _cache_rule(provider: Provider, extra: Mapping[str, Json]) -> CacheRule | None:
-    """Return the rule of a cache with another lifetime than usual (`cache_control`, "ttl"); None without one."""
+    """Return the rule of a cache whose lifetime settings change (`cache_control`, "ttl"); None for the usual one."""
     seconds = cache_seconds(json.dumps({"cache_control": extra.get("cache_control")}))
     return cache_rule_of(provider.model, provider.dialect, seconds) if seconds else None
 
@@ -262,7 +262,7 @@ def _summarize(parts: Parts, log: _CallRecorder) -> AsyncSummarize | None:
     model = parts.settings.model if parts.summaries is None else parts.settings.summariser or parts.settings.model
     if chosen.endpoint == parts.provider.endpoint and is_text_only(model.extra):
         return summarize
-    # As a plain callable it only writes by prompts of its own. To continue the session instead would hit no cache at
+    # As a plain callable it summarises by prompts of its own alone. Continuing the session would find no cache at
     # another endpoint, and could trigger unknown fields of `extra`.
     return summarize.__call__
 

@@ -35,11 +35,11 @@ __all__ = ["MAX_ITERATIONS", "Agent", "RecordCall"]
 MAX_ITERATIONS: Final = 50
 """Model calls in one turn (S0.08)."""
 
-# How often one refused request is sent again, smaller: as often as the ladder of recovery has rungs.
+# Times that one refused request is sent again, smaller: as many as the ladder of recovery has rungs.
 MAX_RECOVERIES: Final = 8
 
-# How many replies in a row are discarded before the next one is recorded whatever it is. A server that always breaks
-# off would otherwise be paid for ever.
+# Replies in a row that are discarded before the next one is recorded as it is: a server that always breaks off would
+# otherwise be paid for ever.
 MAX_DISCARDED: Final = 2
 
 _COMPLETE: Final = ("stop", "tool_calls")

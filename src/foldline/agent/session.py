@@ -25,22 +25,22 @@ from foldline.text.safe_regex import Work
 from foldline.view.archive import MemoryArchive
 from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
-__all__ = ["NOT_KEPT", "AgentSession"]
+__all__ = ["RESULT_LOST", "AgentSession"]
 
-NOT_KEPT = "[no result was kept: the process ended before it was written down]"
-"""The result of a call that has none when a session is opened again; it may have run to its end all the same."""
+RESULT_LOST = "[no result was kept: the process ended before it was written down]"
+"""The result of a call that has none when a session is opened again. The call may have run to its end."""
 
 
 class AgentSession:
-    """The events of a session, and what the model is sent of them.
+    """The events of a session, and the context that is built from them.
 
-    With `stored`, every method has its events on disk before it returns, and folded messages leave memory; they are
-    read back on demand. Without it the session lives as long as the process. Methods that write raise OSError (a full
-    disk); the next event then writes the rest.
+    With `stored`, the events of a method are on disk when it returns, and folded messages leave memory; they are read
+    back on demand. Without it the session lives as long as the process. Methods that write raise OSError (a full disk);
+    the next event then writes the rest.
 
-    With `writes_in_thread`, for an event loop with several sessions, events are on disk once `flush` was awaited;
-    coroutines await it themselves. They fold large histories in a thread. Others may read the session meanwhile, and
-    see it as it is between two folds.
+    `writes_in_thread` is for an event loop with several sessions: events are on disk once `flush` was awaited, which
+    coroutines do themselves, and large histories are folded in a thread. Other readers meanwhile see the session as it
+    is between two folds.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class AgentSession:
         if stored is not None:
             self._context.release()  # so that a session of months takes only the memory of its window
         # A process that ended between a reply and its results leaves calls that every provider would refuse.
-        self._answer_open_calls(NOT_KEPT)
+        self._answer_open_calls(RESULT_LOST)
 
     # --- state ------------------------------------------------------------------------------------------------------
 

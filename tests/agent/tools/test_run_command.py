@@ -12,7 +12,7 @@ import pytest
 from tests.agent.tools.people import Person, run, scope
 
 from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
-from foldline.agent.tools.run_command import KEPT_BYTES, ProcessOutput, RunCommand, environment_of, reading
+from foldline.agent.tools.run_command import OUTPUT_BYTES, ProcessOutput, RunCommand, environment_of, reading
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.messages import ToolCall
 
@@ -102,7 +102,7 @@ def test_a_flood_of_output_is_bounded_and_says_so(tmp_path: Path) -> None:
     assert outcome.text.startswith("first\nxxx")
     assert outcome.text.endswith("xxx\nlast\n[exit code 0]")
     assert "of 20,000,012 bytes are left out here" in outcome.text
-    assert len(outcome.text) < KEPT_BYTES + 200
+    assert len(outcome.text) < OUTPUT_BYTES + 200
 
 
 def test_a_command_that_ends_by_a_signal_says_which(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.agent.tools.people import scope
 
 from foldline import Context
 from foldline.agent.tools.base import ToolOutcome
-from foldline.agent.tools.session_tools import FOUND_CHARS, RecallTool
+from foldline.agent.tools.session_tools import GREP_CHARS, RecallTool
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.messages import ToolCall
 
@@ -65,7 +65,7 @@ def test_the_answer_to_a_search_is_bounded() -> None:
     wide = "\n".join("usual " + "x" * 390 for _ in range(200))
     session.append({"role": "user", "content": wide})
     text = recalled(session, action="grep", pattern="usual", entry=3).text
-    assert len(text) < FOUND_CHARS + 300
+    assert len(text) < GREP_CHARS + 300
     assert "more lines match; narrow the pattern" in text.splitlines()[-1]
 
 

@@ -1,4 +1,4 @@
-"""What connects an agent to the world: MCP servers, its schedule and the places results go to, its bot on Telegram."""
+"""The connections of an agent: MCP servers, its schedule and the destinations of results, and its bot on Telegram."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ _MAX_DELIVERIES: Final = 16
 class McpSettings:
     """One MCP server: a `command` that is started, or the `url` of one that runs.
 
-    Values of `env` and `headers` may hold `${NAME}`: only `resolved` puts the environment's values in, so that settings
-    never hold secrets.
+    Values of `env` and `headers` may hold `${NAME}`: only `resolved` inserts values of the environment, so that
+    settings never hold secrets.
     """
 
     command: Word | None = Field(default=None, description="A program to start.")
@@ -214,9 +214,9 @@ class ToFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToWebhook:
-    """An address that gets JSON. `secret_env` names the environment variable of what signs it.
+    """An address that gets JSON. `secret_env` names the environment variable of the signing secret.
 
-    The address may hold `${NAME}` behind its host: only then is the environment's value put in.
+    The address may hold `${NAME}` behind its host, which delivery replaces by the value of the environment.
     """
 
     url: str
@@ -242,7 +242,7 @@ def delivery_variables(block: Mapping[str, Json]) -> list[str]:
 
 @settings_block
 class DeliveryBlock:
-    """One place that a result goes to, as a file has it: one of `file`, `webhook`, `telegram`, with its own fields."""
+    """A destination of a result as files write it: one of `file`, `webhook`, `telegram`, with its own fields."""
 
     file: Annotated[str, Check(_file, {"type": "string"})] | None = Field(
         default=None, description="A file in the workspace; {date} is the day on which the run was due."

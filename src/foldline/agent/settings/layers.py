@@ -284,7 +284,7 @@ def drop_field(tree: Tree, path: FieldPath) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """A field that needs trust and has none; `what` says in a few words what it would do."""
+    """A field that needs trust and has none; `what` describes its effect in a few words."""
 
     leaf: LocatedValue
     what: str

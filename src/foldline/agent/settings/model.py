@@ -64,7 +64,7 @@ OFF: Final = "off"
 """In place of a summariser: no model summarises."""
 
 KEEP_CALLS: Final = 20_000
-"""Model calls that stay in the record: months of one person's work, some hundred megabytes."""
+"""Model calls that stay in the log: months of one person's work, some hundred megabytes."""
 
 # Rounds of tool calls in a turn without a `session` block (S0.08); the block's own default is 25 (S3.08).
 MAX_TOOL_ITERATIONS: Final = 50
@@ -104,15 +104,15 @@ class ModelSettings:
 
 
 def default_policy(has_context: bool, threshold: float | None) -> str:
-    """The policy where none is named: that of the system whose settings are there, else balanced."""
+    """Return the policy where none is named: that of the system whose settings are present, else balanced."""
     return "layered" if has_context else "confirm" if threshold is not None else "balanced"
 
 
 @settings_block
 class PolicySettings:
-    """A policy by name, with settings of its own. What is None is the policy's own default.
+    """A policy by name, with settings of its own. None stands for the policy's default.
 
-    One block for all policies: which of its fields a policy takes is `POLICY_SETTINGS`.
+    One block for all policies: `POLICY_SETTINGS` lists the fields that each policy takes.
     """
 
     name: Annotated[str, one_of(*policy_names())] = Field(default="balanced", description="The policy.")
@@ -173,7 +173,7 @@ class PolicySettings:
                 elsewhere = {"layered": "session.context", "confirm": "compact_threshold"}.get(self.name)
                 more = f"; what {self.name} takes is set as {elsewhere}" if elsewhere else ""
                 raise InvalidInput(f"is no setting of {self.name}; known are {', '.join(settings)}{more}", place=name)
-        # Checks what only holds together, as that it lands below its trigger.
+        # Building the policy checks what single fields cannot, such as a landing below the trigger.
         self.value(ContextSettings(), None)
         return self
 
@@ -223,7 +223,7 @@ class ContextBlock:
     )
 
     def context(self) -> ContextSettings:
-        """The same as the core has it, which knows no file and no pydantic."""
+        """Convert to the settings of the core, which knows no file and no pydantic."""
         return ContextSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
@@ -341,9 +341,9 @@ class AgentBlock(_AgentFields):
 
 @settings_block
 class AgentSettings(_AgentFields):
-    """All that is set for one agent. Every field has a default.
+    """The settings of one agent. Every field has a default.
 
-    With `summaries` off no model sums up. `has_context` says whether `session.context` was set.
+    Without `summaries` no model summarises. `has_context` tells whether `session.context` was set.
     """
 
     name: str = "main"

@@ -34,7 +34,7 @@ try:
 except ImportError as error:
     raise MissingExtra("chat", "the tool fetch_url") from error
 
-__all__ = ["FetchUrl", "Pinned", "Refuses", "Resolve", "refusal", "resolve"]
+__all__ = ["FetchUrl", "PinnedTransport", "Refuses", "Resolve", "refusal", "resolve"]
 
 # Bytes of a page, unpacked: some 500,000 tokens of text, well over most windows.
 MAX_BYTES: Final = 2 * 1024 * 1024
@@ -52,7 +52,9 @@ _TEXT: Final = re.compile(
 )
 _HTML: Final = frozenset({"text/html", "application/xhtml+xml"})
 # Python encodings that no page has. Decoding punycode is quadratic.
-_OF_NO_PAGE: Final = frozenset({"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined", "utf-7"})
+_NON_PAGE_ENCODINGS: Final = frozenset(
+    {"idna", "punycode", "raw_unicode_escape", "unicode_escape", "undefined", "utf-7"}
+)
 _META: Final = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([A-Za-z0-9_-]{1,40})", re.IGNORECASE)
 
 
@@ -61,29 +63,30 @@ Refuses: TypeAlias = Callable[[str], str | None]
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 # Azure's platform address is a public one (learn.microsoft.com, "What is IP address 168.63.129.16?").
-_OF_CLOUDS: Final = frozenset({ipaddress.ip_address("168.63.129.16")})
-# What Python 3.11 takes for global and is not: protocol assignments (RFC 6890), site-local (RFC 3879), NAT64 of one's
-# own network (RFC 8215), and IPv4 addresses inside IPv6 ones by two old forms (RFC 4291 section 2.5.5.1, RFC 2765).
-_SPECIAL: Final = tuple(
+_CLOUD_ADDRESSES: Final = frozenset({ipaddress.ip_address("168.63.129.16")})
+# Networks that Python 3.11 takes for global and that are not: protocol assignments (RFC 6890), site-local (RFC 3879),
+# NAT64 of one's own network (RFC 8215), and IPv4 addresses inside IPv6 ones by two old forms (RFC 4291 section 2.5.5.1,
+# RFC 2765).
+_NON_PUBLIC_NETWORKS: Final = tuple(
     ipaddress.ip_network(net) for net in ("192.0.0.0/24", "fec0::/10", "64:ff9b:1::/48", "::/96", "::ffff:0:0:0/96")
 )
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052: the last four bytes are an IPv4 address
 
 
 def refusal(text: str) -> str | None:
-    """Return why an address may not be connected to; None for one of the public internet.
+    """Return why an address is refused; None for one of the public internet.
 
-    An IPv6 address that stands for an IPv4 address is judged as that one too.
+    An IPv6 address that embeds an IPv4 address is checked as both.
     """
     address: Address = ipaddress.ip_address(text.partition("%")[0])
     for each in (address, _inner(address)):
         if each is None:
             continue
-        if each in _OF_CLOUDS:
+        if each in _CLOUD_ADDRESSES:
             return "an address of a cloud's own services"
         if each.is_loopback:
             return "an address of this machine"
-        if any(each in network for network in _SPECIAL if network.version == each.version):
+        if any(each in network for network in _NON_PUBLIC_NETWORKS if network.version == each.version):
             return "not an address of the public internet"
         # Before `is_global`, for a clearer reason: metadata services hand out credentials at such addresses.
         if each.is_link_local:
@@ -112,7 +115,7 @@ async def resolve(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-class Pinned(httpx.AsyncBaseTransport):
+class PinnedTransport(httpx.AsyncBaseTransport):
     """Resolves the host of a request once, checks all addresses, and connects to one of them.
 
     The request keeps its Host header, and TLS asks for and verifies the host's own name. Proxies of the environment are
@@ -196,7 +199,7 @@ class FetchUrl:
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Fetch. Raises InvalidInput for an address that is refused, unreachable, or no text."""
         del scope
-        transport = Pinned(None if self.allow_private else self.refuses, self.resolver)
+        transport = PinnedTransport(None if self.allow_private else self.refuses, self.resolver)
         client = httpx.AsyncClient(
             transport=transport,
             # Not through a proxy of the environment: it would resolve the name again, unchecked.
@@ -211,13 +214,13 @@ class FetchUrl:
         )
         try:
             async with asyncio.timeout(self.timeout_seconds), client:
-                return await self._followed(client, _address(arguments["url"]))
+                return await self._follow_redirects(client, _address(arguments["url"]))
         except TimeoutError:
             raise InvalidInput(f"no whole answer within {self.timeout_seconds:g} seconds", place="url") from None
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InvalidInput(f"cannot be fetched: {type(error).__name__}: {error}", place="url") from None
 
-    async def _followed(self, client: httpx.AsyncClient, url: httpx.URL) -> ToolOutcome:
+    async def _follow_redirects(self, client: httpx.AsyncClient, url: httpx.URL) -> ToolOutcome:
         """Follow redirects, and check each address: a harmless first one may lead to a private one."""
         for _ in range(MAX_REDIRECTS + 1):
             async with client.stream("GET", url) as response:
@@ -235,7 +238,7 @@ class FetchUrl:
             raise InvalidInput(f"is no text: {kind}{detail}", place="url")
         body = bytearray()
         cut = ""
-        async for piece in _unpacked(response, self.max_bytes):
+        async for piece in _decompressed(response, self.max_bytes):
             body += piece
             if len(body) > self.max_bytes:
                 # Cut while it is unpacked: a few kilobytes can unpack to gigabytes.
@@ -256,7 +259,7 @@ class FetchUrl:
         )
 
 
-async def _unpacked(response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
+async def _decompressed(response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
     """Unpack the body, to little more than `max_bytes`. Raises InvalidInput for an unknown encoding."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed in {"", "identity"}:
@@ -308,7 +311,7 @@ def _decoded(body: bytes, charset: str | None) -> str:
     named = _META.search(body[:2_048])
     for name in (charset, named[1].decode("ascii") if named else None):
         try:
-            if name and codecs.lookup(name).name not in _OF_NO_PAGE:
+            if name and codecs.lookup(name).name not in _NON_PAGE_ENCODINGS:
                 return body.decode(name, "replace")
         except (LookupError, UnicodeError):  # unknown, or not of text
             continue

@@ -1,7 +1,7 @@
 """Reads hostile files, PDFs and web pages, in a process of their own.
 
 Such a file can make its reader run for very long or take all memory, and a thread cannot be ended from outside. A
-process has limits of time and memory, ends with the call, and sees none of our secrets.
+process has limits of time and memory, ends with the call, and sees no secrets of its parent.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from foldline.agent.workers import StopSignal
 
 __all__ = ["ProcessTimedOut", "read_isolated"]
 
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _CONFINED: Final = Path(__file__).with_name("confined.py")
 # Variables that a Python needs to start. None is a key.
-_KEPT: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
+_PASSED: Final = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
 
 
 class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does not leave the readers
@@ -39,7 +39,7 @@ def read_isolated(
     file.flush()
     # The child shares the offset of the descriptor, which Python's buffer has moved.
     os.lseek(file.fileno(), 0, os.SEEK_SET)
-    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
     # -P: no module of the working directory may take the place of one of Python's own.
     command = [sys.executable, "-P", str(_CONFINED), str(script), *arguments]
     ends = time.monotonic() + max_seconds
@@ -47,16 +47,16 @@ def read_isolated(
         command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
         try:
-            return _answer(*_waited(process, stop, ends))
+            return _answer(*_wait(process, stop, ends))
         finally:
             if process.poll() is None:
                 process.kill()
 
 
-def _waited(process: subprocess.Popen[bytes], stop: StopSignal, ends: float) -> tuple[bytes, bytes]:
+def _wait(process: subprocess.Popen[bytes], stop: StopSignal, ends: float) -> tuple[bytes, bytes]:
     while True:
         try:
-            return process.communicate(timeout=_LOOK_SECONDS)
+            return process.communicate(timeout=_POLL_SECONDS)
         except subprocess.TimeoutExpired:
             stop.poll()
             if time.monotonic() > ends:

@@ -1,8 +1,8 @@
 """Tools of MCP servers, by the official `mcp` package.
 
-This module needs the extra `mcp` when it is imported, so that only the doors import it, and only when a server is
-set. A server's tools are called; nothing else of it has any effect here: its instructions, annotations, logging and
-requests (sampling, elicitation, roots) are neither shown to the model nor answered.
+Importing this module needs the extra `mcp`, so the doors import it only when a server is set. Of a server only its
+tools have an effect: its instructions, annotations, logging and requests (sampling, elicitation, roots) are neither
+shown to the model nor answered.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")  # leaves half of a tool's 64 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """One server: a `command` with `args` and `env` that is run, or the `url` of one that runs, with `headers`.
+    """One server: a `command` to start with `args` and `env`, or the `url` of a running one with `headers`.
 
-    Its tools are asked for at each call unless `allow` is set. `env` is added to a small safe environment (PATH, HOME
+    A person allows each call of its tools unless `allow` is set. `env` is added to a small safe environment (PATH, HOME
     and the like): a server gets no key that is not named here. Values of `env` and `headers` are never shown. Raises
     InvalidInput, which names the field.
     """
@@ -116,7 +116,7 @@ class _Connection:
 
     async def start(self) -> None:
         """Start the server and list its tools. Raises InvalidInput."""
-        self._task = asyncio.create_task(self._hold(), name=f"mcp {self.name}")
+        self._task = asyncio.create_task(self._run(), name=f"mcp {self.name}")
         ready = asyncio.create_task(self._ready.wait())
         try:
             # Whichever is first: a server that fails to start never becomes ready.
@@ -127,7 +127,7 @@ class _Connection:
         finally:
             ready.cancel()
         if self._task.done():
-            raise InvalidInput(f"did not start: {self._why(self._task)}", place=f"MCP server {self.name}")
+            raise InvalidInput(f"did not start: {self._failure_reason(self._task)}", place=f"MCP server {self.name}")
 
     async def stop(self) -> None:
         """Stop the server, or its start. Errors on its way out are ignored."""
@@ -162,7 +162,7 @@ class _Connection:
         finally:
             call.cancel()
 
-    async def _hold(self) -> None:
+    async def _run(self) -> None:
         """Connect, list the tools, and keep the connection until `stop`."""
         # In one task: anyio's cancel scopes, which the package uses, must be left by the task that entered them.
         async with AsyncExitStack() as stack:
@@ -170,7 +170,7 @@ class _Connection:
                 transport = await self._transport(stack)
                 # No cache: the list of tools is read once.
                 client = await stack.enter_async_context(Client(transport, cache=None))
-                self.tools = await _listed(client)
+                self.tools = await _list_tools(client)
             self._client = client
             self._ready.set()
             await self._done.wait()
@@ -186,8 +186,8 @@ class _Connection:
         server = StdioServerParameters(command=config.command or "", args=list(config.args), env=dict(config.env))
         return stdio_client(server, errlog=errors)
 
-    def _why(self, task: asyncio.Task[None]) -> str:
-        """Return in one line why the connection ended: the error, and the last line that the server wrote."""
+    def _failure_reason(self, task: asyncio.Task[None]) -> str:
+        """Return in one line why the connection ended: the error, and the last line of the server's stderr."""
         found = None if task.cancelled() else task.exception()
         while isinstance(found, BaseExceptionGroup):
             found = found.exceptions[0]
@@ -197,17 +197,17 @@ class _Connection:
             reason = "it ended"
         else:
             reason = first_line(str(found)) or type(found).__name__
-        return f"{reason}{self._last_words()}"
+        return f"{reason}{self._last_line()}"
 
     def _ended(self) -> str:
-        return f"the MCP server {self.name} has ended, and its tools with it{self._last_words()}"
+        return f"the MCP server {self.name} has ended, and its tools with it{self._last_line()}"
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         lines = [line.strip() for line in self._errors.text.splitlines() if line.strip()]
         return f" (it wrote: {lines[-1][:200]})" if lines else ""
 
 
-async def _listed(client: Client) -> tuple[wire.Tool, ...]:
+async def _list_tools(client: Client) -> tuple[wire.Tool, ...]:
     tools: dict[str, wire.Tool] = {}
     cursor: str | None = None
     for _ in range(MAX_PAGES):

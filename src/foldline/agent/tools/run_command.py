@@ -22,7 +22,7 @@ from foldline.agent.tools.base import CONSENT_NEEDED, CallScope, ToolOutcome, is
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 
-__all__ = ["KEPT_BYTES", "ProcessOutput", "RunCommand", "environment_of", "reading"]
+__all__ = ["OUTPUT_BYTES", "ProcessOutput", "RunCommand", "environment_of", "reading"]
 
 # Default time limit: long enough for a test suite, short enough for a person who waits.
 TIMEOUT_SECONDS: Final = 120.0
@@ -73,10 +73,10 @@ def _schema() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True)
 class RunCommand:
-    """Runs commands in `folder`, by bash where there is one, else sh; each is asked for.
+    """Runs commands in `folder`, by bash where there is one, else sh; a person allows each.
 
-    What a command does is not confined: it has the rights of the user who allowed it. It gets no input, no terminal and
-    no variable that looks like a secret, those named in `passed` excepted. Whatever it leaves running in its group ends
+    A command is not confined: it has the rights of the user who allowed it. It gets no input, no terminal and no
+    variable that looks like a secret, except those named in `passed`. Processes that it leaves running in its group end
     with it. Raises InvalidInput where there are no process groups (Windows).
     """
 
@@ -109,15 +109,15 @@ class RunCommand:
         # One pipe for both streams: two would lose which line came first.
         async with reading(output) as write_end:
             code, left_running = None, False
-            async with _started(command, folder, write_end, self) as shell:
+            async with _shell(command, folder, write_end, self) as shell:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
                         code = await shell.wait()
                 # A child in the background may hold the pipe open for ever.
                 if code is not None:
-                    await _drained(output, DRAIN_SECONDS)
-                    left_running = _signalled(shell.pid, 0)
-            await _drained(output, LAST_SECONDS)
+                    await _drain(output, DRAIN_SECONDS)
+                    left_running = _signal_group(shell.pid, 0)
+            await _drain(output, LAST_SECONDS)
         return _outcome(output, code, seconds, left_running)
 
     def _inside(self, cwd: str | None) -> Path:
@@ -137,7 +137,7 @@ class RunCommand:
         return found
 
 
-async def _drained(output: ProcessOutput, seconds: float) -> None:
+async def _drain(output: ProcessOutput, seconds: float) -> None:
     """Wait, up to some seconds, until nobody can write any more."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -166,7 +166,7 @@ def _signal_name(number: int) -> str:
 
 
 @asynccontextmanager
-async def _started(
+async def _shell(
     command: str, folder: Path, write_end: int, tool: RunCommand
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start the shell in its own session and process group; at the end of the block the group is gone.
@@ -197,17 +197,17 @@ async def _started(
 async def _end(shell: asyncio.subprocess.Process, grace_seconds: float) -> None:
     """End the process group: SIGTERM, then SIGKILL after `grace_seconds` or on a cancellation."""
     try:
-        if _signalled(shell.pid, signal.SIGTERM):
+        if _signal_group(shell.pid, signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
-                    while _signalled(shell.pid, 0):
+                    while _signal_group(shell.pid, 0):
                         await asyncio.sleep(POLL_SECONDS)
     finally:
-        _signalled(shell.pid, signal.SIGKILL)
+        _signal_group(shell.pid, signal.SIGKILL)
     await shell.wait()
 
 
-def _signalled(group: int, number: int) -> bool:
+def _signal_group(group: int, number: int) -> bool:
     """Send a signal to a group (0: none). Returns whether the group has processes."""
     try:
         os.killpg(group, number)
@@ -218,15 +218,15 @@ def _signalled(group: int, number: int) -> bool:
     return True
 
 
-KEPT_BYTES: Final = 1024 * 1024
-"""Bytes kept of an output, half of them its beginning: more than any window takes, little in memory."""
+# Bytes kept of an output, half of them its beginning: more than any window takes, and little in memory.
+OUTPUT_BYTES: Final = 1024 * 1024
 
 
 class ProcessOutput(asyncio.Protocol):
     """The bounded output of one program, and the protocol of its pipe."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._most = max(1, kept_bytes // 2)
+    def __init__(self, max_bytes: int = OUTPUT_BYTES) -> None:
+        self._most = max(1, max_bytes // 2)
         self._head = bytearray()
         self._tail = bytearray()
         self.total_bytes = 0

@@ -103,18 +103,18 @@ class _SchemaFault:
         return text if len(text) <= FAULT_CHARS else f"{text[: FAULT_CHARS - 1]}…"
 
 
-def _same(one: Json, other: Json) -> bool:
+def _equal(one: Json, other: Json) -> bool:
     """Compare as JSON does: true is not 1, and 1.0 is 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_equal, one, other))
     return bool(one == other)
 
 
-def _shown(value: Json) -> str:
+def _excerpt(value: Json) -> str:
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
@@ -155,7 +155,7 @@ class _SchemaChecker:
         for of_kind in (_text_faults, _number_faults, _size_faults):
             yield from (_SchemaFault(place, reason) for reason in of_kind(schema, value))
         if isinstance(value, str) and not self._fits(schema.get("pattern"), value):
-            yield _SchemaFault(place, f"must match {schema['pattern']}, which {_shown(value)} does not")
+            yield _SchemaFault(place, f"must match {schema['pattern']}, which {_excerpt(value)} does not")
         if isinstance(value, Mapping):
             yield from self._members(schema, value, place, depth)
         elif isinstance(value, list):
@@ -226,7 +226,7 @@ class _SchemaChecker:
             elif keyword == "oneOf" and fitting > 1:
                 yield _SchemaFault(place, f"fits {fitting} of the forms that are allowed, and may fit only one")
         if "not" in schema and next(self.check(schema["not"], value, place, depth + 1), None) is None:
-            yield _SchemaFault(place, f"must not be {_shown(value)}")
+            yield _SchemaFault(place, f"must not be {_excerpt(value)}")
 
 
 def _mapping(value: Json) -> Mapping[str, Json]:
@@ -248,12 +248,12 @@ def _pattern(text: str) -> Pattern | None:
 def _kind_fault(schema: _Schema, value: Json) -> str | None:
     names = _named(schema.get("type"))
     if names and not any(_TYPES[name](value) for name in names):
-        return f"must be {_article(names)}, not {_shown(value)}"
+        return f"must be {_article(names)}, not {_excerpt(value)}"
     choices = _listed(schema.get("enum"))
-    if choices and not any(_same(choice, value) for choice in choices):
-        return f"must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}"
-    if "const" in schema and not _same(schema["const"], value):
-        return f"must be {_shown(schema['const'])}, not {_shown(value)}"
+    if choices and not any(_equal(choice, value) for choice in choices):
+        return f"must be one of {', '.join(map(_excerpt, choices))}, not {_excerpt(value)}"
+    if "const" in schema and not _equal(schema["const"], value):
+        return f"must be {_excerpt(schema['const'])}, not {_excerpt(value)}"
     return None
 
 
@@ -273,10 +273,10 @@ def _number_faults(schema: _Schema, value: Json) -> Iterator[str]:
     for keyword, (holds, words) in _BOUNDS.items():
         bound = schema.get(keyword)
         if _number(bound) and not holds(value, bound):
-            yield f"must be {words} {bound}, not {_shown(value)}"
+            yield f"must be {words} {bound}, not {_excerpt(value)}"
     step = schema.get("multipleOf")
     if _whole(step) and step > 0 and value % step:
-        yield f"must be a multiple of {step}, not {_shown(value)}"
+        yield f"must be a multiple of {step}, not {_excerpt(value)}"
 
 
 def _size_faults(schema: _Schema, value: Json) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The tools about the session itself: recall looks into it, compact_context folds it, spawn_agent starts another."""
+"""The tools for the session itself: recall reads it, compact_context folds it, spawn_agent starts another one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from foldline.text.safe_regex import Work
 __all__ = ["CompactContext", "RecallTool", "SpawnAgent"]
 
 # Characters of a search result: as much as one `peek`, about 5,000 tokens.
-FOUND_CHARS: Final = 20_000
+GREP_CHARS: Final = 20_000
 
 
 def _recall_schema() -> dict[str, Json]:
@@ -68,11 +68,11 @@ class RecallTool:
             raise InvalidInput("names an output, entry a part of the conversation: give one of them", place="saved")
         history = scope.history
         if arguments["action"] == "grep":
-            return ToolOutcome(await run_in_thread(lambda stop: _found(history, arguments, Work(check=stop.check))))
-        return ToolOutcome(await run_in_thread(lambda _: _read(history, arguments)))
+            return ToolOutcome(await run_in_thread(lambda stop: _grep(history, arguments, Work(check=stop.check))))
+        return ToolOutcome(await run_in_thread(lambda _: _peek(history, arguments)))
 
 
-def _read(history: History, arguments: Mapping[str, Json]) -> str:
+def _peek(history: History, arguments: Mapping[str, Json]) -> str:
     # Only what the call has: the defaults are those of `peek`, and are described to the model once.
     part = {name: arguments[name] for name in ("start_line", "start_char", "lines") if name in arguments}
     line, char = part.get("start_line", 1), part.get("start_char", 1)
@@ -92,7 +92,7 @@ def _saved(history: History, arguments: Mapping[str, Json]) -> str:
     return history.saved(arguments["saved"])
 
 
-def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
+def _grep(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     if "pattern" not in arguments:
         raise InvalidInput("grep needs a pattern", place="pattern")
     pattern, entry = arguments["pattern"], arguments.get("entry")
@@ -110,7 +110,7 @@ def _found(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     for of, number, line in found:
         shown = f"{of}line {number}: {line}"
         # The number of matches is exact even where not all are shown: it tells whether to narrow the pattern.
-        if chars + len(shown) > FOUND_CHARS:
+        if chars + len(shown) > GREP_CHARS:
             lines.append(f"[{len(found) - len(lines):,} more lines match; narrow the pattern, or name an entry]")
             break
         lines.append(shown)

@@ -1,6 +1,6 @@
-"""The tools of an agent: their definitions in a request, and the running of a call.
+"""The tools of an agent: their definitions for a request, and the execution of calls.
 
-Every call gets a result. A wrong call and an error in a tool become results that the model can act on; only a
+Every call gets a result. A wrong call or an error in a tool becomes a result that the model can act on; only a
 cancellation leaves `run`.
 """
 
@@ -90,7 +90,7 @@ class Toolbox:
             wrong = "its arguments are nested too deep"
         if wrong:
             return _bounded(ToolOutcome(f"{call.name} was not run: {wrong}", is_error=True))
-        return _bounded(await _ran(tool, arguments, scope))
+        return _bounded(await _run_tool(tool, arguments, scope))
 
     def _unknown(self, name: str) -> str:
         # All names, nearest first: a model that sees only the nearest may be led to the wrong tool.
@@ -126,14 +126,14 @@ def _no_number(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
 
 
-async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
+async def _run_tool(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
     """Run a tool and return its outcome, or its error. Code of users and MCP servers runs here and nowhere else."""
     try:
         outcome = await tool.run(arguments, scope)
     except InvalidInput as error:
         return ToolOutcome(str(error), is_error=True)
     except OSError as error:
-        return ToolOutcome(f"{tool.name} failed: {_named(error)}", is_error=True)
+        return ToolOutcome(f"{tool.name} failed: {_error_text(error)}", is_error=True)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -141,7 +141,7 @@ async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> T
         # The turn was not cancelled: something that the tool awaited was.
         return ToolOutcome(f"{tool.name} failed: what it waited for was cancelled", is_error=True)
     except Exception as error:  # noqa: BLE001 - the errors of a foreign tool cannot be listed
-        return ToolOutcome(f"{tool.name} failed: {_named(error)}", is_error=True)
+        return ToolOutcome(f"{tool.name} failed: {_error_text(error)}", is_error=True)
     if not isinstance(outcome, ToolOutcome) or not isinstance(outcome.text, str):
         return ToolOutcome(
             f"{tool.name} failed: it answered {type(outcome).__name__}, not a ToolOutcome", is_error=True
@@ -149,7 +149,7 @@ async def _ran(tool: Tool, arguments: Mapping[str, Json], scope: CallScope) -> T
     return outcome
 
 
-def _named(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Return the type and message of an error, of a group those of the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -194,11 +194,11 @@ class _Renamed:
         return await self.inner.run(arguments, scope)
 
 
-def renamed(tool: Tool, taken: Collection[str]) -> Tool:
+def renamed(tool: Tool, used: Collection[str]) -> Tool:
     """Return the tool under a free name: its own, cut, with six digits of a hash. The same in every session."""
     # By hash, not by a counter: names are part of cached prefixes, and the order of servers must not change them.
     mark, name = "", tool.name
-    while name in taken:
+    while name in used:
         mark = hashlib.sha256(f"{tool.description}{mark}{name}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
         name = f"{tool.name[: NAME_CHARS - 7]}_{mark}"
     return _Renamed(tool, name)

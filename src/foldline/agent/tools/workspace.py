@@ -31,7 +31,7 @@ IGNORED_FOLDERS: Final = frozenset(
     ".git .hg .svn .venv venv node_modules __pycache__ .mypy_cache .pytest_cache .ruff_cache .tox .nox .hypothesis "
     ".idea .cache .eggs .gradle .next".split()
 )
-"""Folders of things that are made or fetched: left out of listings and searches unless they are asked for."""
+"""Folders of generated or downloaded files: left out of listings and searches unless a call includes them."""
 
 MAX_LINKS: Final = 40  # as Linux has it (path_resolution(7))
 # Folders in a path. Each is an open descriptor during the walk.
@@ -58,7 +58,7 @@ def kind_of(status: os.stat_result) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileLocation:
-    """Where a path leads: a link-free name relative to the root, and the status of the file (None: there is none)."""
+    """The target of a path: a link-free name relative to the root, and the status of the file (None: there is none)."""
 
     name: str
     status: os.stat_result | None = None
@@ -94,12 +94,12 @@ class Workspace:
     """Files under a folder, by the paths that a model gives (relative, or absolute within it).
 
     Every method raises InvalidInput, with the path as its place and a reason that a model can act upon: for a path that
-    leads outside, for what is no ordinary file or folder, and for what the operating system refuses. Safe for threads.
-    `lock` is held by whoever reads a file to write it back.
+    leads outside, for anything but an ordinary file or folder, and for what the operating system refuses. Safe for
+    threads. Hold `lock` to read a file and write it back.
     """
 
     def __init__(self, root: Path | str, *, by_descriptor: bool = BY_DESCRIPTOR) -> None:
-        self._given = os.path.abspath(root)
+        self._unresolved_root = os.path.abspath(root)
         self._root = os.path.realpath(root)
         self._by_descriptor = by_descriptor
         self.lock = threading.RLock()
@@ -185,7 +185,7 @@ class Workspace:
         if not pure.anchor:
             return list(pure.parts)
         # An absolute path may name the root with its links resolved or not.
-        for root in (self._root, self._given):
+        for root in (self._root, self._unresolved_root):
             with suppress(ValueError):
                 return list(pure.relative_to(root).parts)
         raise InvalidInput("is outside the workspace; use a path relative to it", place=path)
@@ -198,7 +198,7 @@ class Workspace:
 
         The missing names are those below the last one, if folders on the way do not exist.
         """
-        with _said_of(path), ExitStack() as stack:
+        with _named_errors(path), ExitStack() as stack:
             # Each folder is opened relative to the one before, so that a path that was checked cannot be swapped.
             todo = deque(self._parts(path))
             top = stack.enter_context(OpenFolder.top(self._root, by_descriptor=self._by_descriptor))
@@ -212,7 +212,7 @@ class Workspace:
                         raise InvalidInput("leads out of the workspace by '..'", place=path)
                     trail.pop()
                     continue
-                self._not_of_the_kernel(os.path.join(folder.path, part), path)
+                self._refuse_kernel_files(os.path.join(folder.path, part), path)
                 status = folder.status(part)
                 if status is not None and stat.S_ISLNK(status.st_mode):
                     links += 1
@@ -250,7 +250,7 @@ class Workspace:
         todo.extendleft(reversed(parts))
         return trail[:1] if PurePath(target).anchor else trail
 
-    def _not_of_the_kernel(self, full: str, path: str) -> None:
+    def _refuse_kernel_files(self, full: str, path: str) -> None:
         for place in _KERNEL:
             inside = full == place or full.startswith(f"{place}/")
             if inside and not (self._root == place or self._root.startswith(f"{place}/")):
@@ -292,8 +292,8 @@ def _only_folder(status: os.stat_result | None, path: str) -> None:
 
 
 @contextmanager
-def _said_of(path: str) -> Iterator[None]:
-    """Turn an error of the operating system into InvalidInput with the path as it was given."""
+def _named_errors(path: str) -> Iterator[None]:
+    """Turn an error of the operating system into InvalidInput, with the path of the caller."""
     try:
         yield
     except (OSError, UnicodeError) as error:

@@ -316,7 +316,7 @@ def test_rules_that_are_too_much_are_told_and_stop_nothing(root: Path, monkeypat
 def test_a_folder_of_very_many_names_is_looked_at_so_far_and_no_further(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foldline.agent.tools.files.walk.MAX_LOOKED_AT", 50)
+    monkeypatch.setattr("foldline.agent.tools.files.walk.MAX_VISITED", 50)
     (root / "many").mkdir()
     for number in range(120):
         (root / "many" / f"{number}.txt").touch()

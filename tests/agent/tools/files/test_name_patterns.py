@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from foldline.agent.tools.files.name_patterns import EXCLUDES, NAME, NONE, Ignored
+from foldline.agent.tools.files.name_patterns import EXCLUDES, NAME, NONE, IgnoreRules
 from foldline.text.safe_regex import OutOfSteps, Work
 
 PATHS = [
@@ -46,7 +46,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ignored_here(root: Path, rules: Mapping[str, bytes]) -> set[str]:
     """The paths that are ignored, by a walk."""
 
-    def below(folder: Path, above: Ignored, all_of_it: bool) -> Iterator[str]:
+    def below(folder: Path, above: IgnoreRules, all_of_it: bool) -> Iterator[str]:
         base = "" if folder == root else folder.relative_to(root).as_posix()
         held = rules.get(f"{base}/{NAME}".removeprefix("/"))
         own = above if held is None else above.with_file(held, base)

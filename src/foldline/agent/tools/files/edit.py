@@ -21,9 +21,8 @@ __all__ = ["CONTEXT_LINES", "EditFile", "WriteFile", "clipped", "preview"]
 CONTEXT_LINES: Final = 2
 PREVIEW_LINES: Final = 40
 PREVIEW_CHARS: Final = 300
-# Lines of a long change that are shown of those that go together: what comes matters more, and must not be crowded out
-# by them.
-GOING_LINES: Final = 5
+# Lines shown of a run of removed lines in a long change: added lines matter more, and must not be crowded out.
+REMOVED_LINES: Final = 5
 # Longer changes are shown as all old lines removed and all new ones added: a comparison by lines is quadratic.
 COMPARED_LINES: Final = 1_000
 
@@ -36,14 +35,14 @@ def clipped(line: str) -> str:
 
 
 def preview(old: str | None, new: str) -> list[str]:
-    """The lines of a new file ("+" before each), or the change from `old` as a diff; how many more there are is said.
+    """Return the lines of a new file ("+" before each), or the change from `old` as a diff; a long one is cut.
 
     No line of a file begins with the mark "…" here. O(size), and O(COMPARED_LINES²) at most.
     """
     if old is None:
-        return _first([f"+{line}" for line in _file_lines(new)])
+        return _limit_lines([f"+{line}" for line in _file_lines(new)])
     changes = list(_changes(_file_lines(old), _file_lines(new)))
-    return _first(changes) if changes else ["… no line changes"]
+    return _limit_lines(changes) if changes else ["… no line changes"]
 
 
 def _file_lines(text: str) -> list[str]:
@@ -51,14 +50,14 @@ def _file_lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-def _first(lines: Sequence[str]) -> list[str]:
+def _limit_lines(lines: Sequence[str]) -> list[str]:
     """Return the first lines. If there are too many, long runs of removed lines are cut first."""
     counted = [_with_count(line) for line in lines]
     if len(counted) > PREVIEW_LINES:
         counted = []
-        for goes, run in groupby(lines, lambda line: line.startswith("-")):
+        for removed, run in groupby(lines, lambda line: line.startswith("-")):
             whole = list(run)
-            shown = whole[:GOING_LINES] if goes else whole
+            shown = whole[:REMOVED_LINES] if removed else whole
             counted += map(_with_count, shown)
             if len(whole) > len(shown):
                 counted.append((f"… {len(whole) - len(shown):,} more lines that go", len(whole) - len(shown)))
@@ -81,7 +80,7 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
     start, after = max(0, head - CONTEXT_LINES), min(tail, CONTEXT_LINES)
     gone, come = old[start : len(old) - tail + after], new[start : len(new) - tail + after]
-    for group in _places(gone, come, head - start, after):
+    for group in _opcodes(gone, come, head - start, after):
         kind, first, last, _, _ = group[0]
         yield f"@@ line {start + (last if kind == 'equal' else first) + 1:,} @@"
         for kind, first, last, new_first, new_last in group:
@@ -92,7 +91,7 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
                 yield from (f"+{line}" for line in come[new_first:new_last])
 
 
-def _places(
+def _opcodes(
     gone: Sequence[str], come: Sequence[str], before: int, after: int
 ) -> Iterator[Sequence[tuple[str, int, int, int, int]]]:
     """Yield the differences as opcodes of difflib; `before` and `after` lines are equal in both."""

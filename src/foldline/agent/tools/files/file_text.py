@@ -178,7 +178,7 @@ class LineRange(NamedTuple):
 
 
 def part(pieces: Iterator[str], start: int, stop: int | None, max_chars: int) -> LineRange:
-    """Return lines `start` to `stop` (None: the last) of a text in pieces, up to `max_chars`."""
+    """Return lines `start` to `stop` (None: the last) of a text in pieces, up to `max_chars` characters."""
     lines: list[str] = []
     number, chars, last = 1, 0, ""
     for piece in pieces:

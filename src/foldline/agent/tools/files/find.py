@@ -22,10 +22,10 @@ from foldline.tokens import ESTIMATE, Counter
 
 __all__ = ["ListFiles", "SearchFiles"]
 
-LISTED: Final = 200
-MAX_LISTED: Final = 2_000
-DEPTH: Final = 2
-MATCHES: Final = 100
+DEFAULT_ENTRIES: Final = 200
+MAX_ENTRIES: Final = 2_000
+DEFAULT_DEPTH: Final = 2
+DEFAULT_MATCHES: Final = 100
 MAX_MATCHES: Final = 1_000
 # Characters shown of a matching line; of a longer one the part around the match.
 LINE_CHARS: Final = 200
@@ -54,8 +54,8 @@ def _list_schema() -> dict[str, Json]:
         (),
         path=("string", "Folder to list; the workspace itself if not given."),
         pattern=("string", "Only names or paths like this: *.py, src/**/test_*."),
-        depth=("integer", f"Folders down; {DEPTH} if not given, all with a pattern."),
-        limit=("integer", f"Most entries to show; {LISTED} if not given."),
+        depth=("integer", f"Folders down; {DEFAULT_DEPTH} if not given, all with a pattern."),
+        limit=("integer", f"Most entries to show; {DEFAULT_ENTRIES} if not given."),
         hidden=("boolean", "Hidden ones and folders of made things (.git, node_modules, …) too."),
         include_ignored=("boolean", "What .gitignore names too."),
     )
@@ -79,8 +79,8 @@ class ListFiles:
     def _list(self, arguments: Mapping[str, Json], budget_tokens: int, stop: StopSignal) -> str:
         path = arguments.get("path") or "."
         glob = Glob(arguments["pattern"], Work(check=stop.check)) if arguments.get("pattern") else None
-        depth = min(int(arguments.get("depth") or (MAX_DEPTH if glob else DEPTH)), MAX_DEPTH)
-        limit = min(int(arguments.get("limit") or LISTED), MAX_LISTED)
+        depth = min(int(arguments.get("depth") or (MAX_DEPTH if glob else DEFAULT_DEPTH)), MAX_DEPTH)
+        limit = min(int(arguments.get("limit") or DEFAULT_ENTRIES), MAX_ENTRIES)
         walk = _walk(self.workspace, arguments, stop, depth)
         above = self.workspace.find(path).name
         found = [
@@ -131,7 +131,7 @@ def _search_schema() -> dict[str, Json]:
         pattern=("string", "Regular expression, matched line by line; (?i) at its start ignores case."),
         path=("string", "Folder or file to search; the whole workspace if not given."),
         glob=("string", "Only files like this: *.py, src/**/*.md."),
-        max_matches=("integer", f"Most lines to show; {MATCHES} if not given."),
+        max_matches=("integer", f"Most lines to show; {DEFAULT_MATCHES} if not given."),
         hidden=("boolean", "Hidden ones and folders of made things (.git, node_modules, …) too."),
         include_ignored=("boolean", "What .gitignore names too."),
     )
@@ -167,7 +167,7 @@ class SearchFiles:
                     break
                 if glob is None or glob.matches(item.path, _relative(item.path, place.name)):
                     search.file_if_text(item.path)
-        limit = min(int(arguments.get("max_matches") or MATCHES), MAX_MATCHES)
+        limit = min(int(arguments.get("max_matches") or DEFAULT_MATCHES), MAX_MATCHES)
         return self._answer(search, walk, limit, budget_tokens)
 
     def _answer(self, search: _Search, walk: Walk, limit: int, budget_tokens: int) -> str:
@@ -183,7 +183,7 @@ class SearchFiles:
 
 
 class _Search:
-    """One search: the lines found so far, as they are shown, and how many there are."""
+    """One search: the matching lines so far, as they are shown, and their number."""
 
     def __init__(self, workspace: Workspace, pattern: str, stop: StopSignal) -> None:
         self._workspace = workspace
@@ -249,11 +249,11 @@ class _Search:
 
     @property
     def ended(self) -> bool:
-        """Whether it has read, or compared, as much as it may."""
+        """Whether the search has used up its characters or its steps."""
         return self._chars >= MAX_CHARS or self._work.ended
 
     def notes(self) -> list[str]:
-        """What a reader must know of what was not searched."""
+        """Return notes on what was not searched, each in brackets."""
         out = [f"[{self.unreadable:,} binary or unreadable files skipped]"] if self.unreadable else []
         if self._cut:
             out.append(f"[{self._cut:,} lines have more than {MAX_LINE_CHARS:,} characters: the rest was not searched]")
@@ -266,7 +266,7 @@ class _Search:
 
 
 def _excerpt(line: str, end: int) -> str:
-    """The line, or the part of it around where a match ends."""
+    """Return the line, or the part of it around the end of a match."""
     line = line.removesuffix("\r")
     if len(line) <= LINE_CHARS:
         return line
@@ -277,10 +277,10 @@ def _excerpt(line: str, end: int) -> str:
 
 
 def _needle(pattern: str) -> str:
-    """A text that each line which matches must have; "" where none can be told. It is found much faster than a match.
+    """Return a text that every matching line contains; "" if none is certain. Finding it is much faster than matching.
 
-    Only patterns without groups, alternatives and coded characters are read; of those the longest run of letters that
-    no repeat makes optional.
+    It is the longest run of letters that no repeat makes optional, in patterns without groups, alternatives and coded
+    characters.
     """
     # A coded character could stand for a letter of the needle.
     if re.search(r"\\[xuUN0-9]", pattern):

@@ -1,4 +1,4 @@
-"""An open folder. Operations are relative to its descriptor, whatever happens to its path meanwhile."""
+"""An open folder: its operations are relative to its descriptor, so that a change of its path does not mislead them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class OpenFolder:
                 file.write(data)
                 file.flush()
                 if before is not None:
-                    _as_before(file.fileno(), self._at(draft), before)
+                    _copy_owner_and_mode(file.fileno(), self._at(draft), before)
                 # Before the rename: after a power cut the name must not lead to an empty file.
                 os.fsync(file.fileno())
             self._rename(draft, name)
@@ -134,7 +134,7 @@ class OpenFolder:
             os.rename(draft, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
 
 
-def _as_before(descriptor: int, path: str, before: os.stat_result) -> None:
+def _copy_owner_and_mode(descriptor: int, path: str, before: os.stat_result) -> None:
     mode = stat.S_IMODE(before.st_mode) & 0o777  # never set-user-ID: what runs is new content
     if not hasattr(os, "fchown"):
         os.chmod(path, mode)

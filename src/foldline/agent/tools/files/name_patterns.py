@@ -1,7 +1,7 @@
 """Patterns of file names: wildcards, and the rules of .gitignore files as git reads them (gitignore(5)).
 
-A pattern that is made to hurt is matched in one pass like every other (`text.safe_regex`), its steps counted. The rules
-are compared with git itself by a property test. Tracked files that a rule names are ignored: the index is not read.
+Hostile patterns are matched in one pass like all others (`text.safe_regex`), with their steps counted. A property test
+compares the rules with git itself. Tracked files that a rule names are ignored: the index is not read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from foldline.errors import InvalidInput
 from foldline.text.safe_regex import Pattern, Work
 
-__all__ = ["EXCLUDES", "MAX_BYTES", "NAME", "NONE", "Glob", "Ignored", "Rules"]
+__all__ = ["EXCLUDES", "MAX_BYTES", "NAME", "NONE", "Glob", "IgnoreRules", "Rules"]
 
 _PIECE = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|\{|\}|,|.", re.DOTALL)
 MAX_CHARS = 1_000
@@ -44,7 +44,7 @@ class Glob:
         object.__setattr__(self, "_pattern", pattern)
 
     def matches(self, *paths: str) -> bool:
-        """Whether it fits one of the ways to write a path; of a pattern without "/" the name counts.
+        """Return whether it matches one of the spellings of a path; a pattern without "/" is matched against the name.
 
         Raises OutOfSteps, and what the work raises.
         """
@@ -83,9 +83,9 @@ def _glob_class(inner: str) -> str:
 
 NAME: Final = ".gitignore"
 EXCLUDES: Final = ".git/info/exclude"
-"""Rules of one checkout, over which those of all .gitignore files go."""
+"""Rules of one checkout; those of .gitignore files override them."""
 MAX_BYTES: Final = 256 * 1024
-"""Of one file of rules: what comes after is not read."""
+"""Bytes that are read of one file of rules."""
 
 _SPECIAL: Final = frozenset("*?[\\")
 # Classes of ASCII, as git has them (wildmatch.c).
@@ -175,14 +175,14 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class IgnoreRules:
     """All rules for a folder, those of folders above it first."""
 
     rules: tuple[Rules, ...] = ()
 
-    def with_file(self, data: bytes, base: str) -> Ignored:
+    def with_file(self, data: bytes, base: str) -> IgnoreRules:
         """Add the rules of a file in the folder `base`."""
-        return Ignored((*self.rules, Rules(data, base)))
+        return IgnoreRules((*self.rules, Rules(data, base)))
 
     def __call__(self, path: str, is_folder: bool, work: Work) -> bool:
         """Return whether a path is ignored. Everything in an ignored folder is, whatever its rules say.
@@ -200,7 +200,7 @@ class Ignored:
         return False
 
 
-NONE: Final = Ignored()
+NONE: Final = IgnoreRules()
 
 
 def _lines(data: bytes) -> Iterator[str]:
@@ -298,7 +298,7 @@ def _members(text: str, at: int) -> tuple[set[int], int]:
 
 
 def _named_class(text: str, at: int, found: set[int]) -> tuple[str, int]:
-    """Add a class such as [:digit:], which begins at `at`; the character before what follows it, and its last place."""
+    """Add a class such as [:digit:] that begins at `at`. Returns the start of a possible range, and its end."""
     end = text.find("]", at + 2)
     if end < 0:
         raise InvalidInput("has a class that does not end", place="rule")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from foldline.agent.tools.files.name_patterns import EXCLUDES, MAX_BYTES, NAME, NONE, Ignored
+from foldline.agent.tools.files.name_patterns import EXCLUDES, MAX_BYTES, NAME, NONE, IgnoreRules
 from foldline.agent.tools.workspace import IGNORED_FOLDERS, FileLocation, FolderEntry, Workspace
 from foldline.agent.workers import StopSignal
 from foldline.errors import InvalidInput
@@ -16,7 +16,7 @@ __all__ = ["MAX_DEPTH", "Walk"]
 
 MAX_DEPTH: Final = 64
 # Names that one walk visits, so that a walk of a whole disk ends.
-MAX_LOOKED_AT: Final = 100_000
+MAX_VISITED: Final = 100_000
 # Steps of all ignore rules in one walk: a few seconds. 100,000 names under 100 rules take a third of it.
 RULE_STEPS: Final = 50_000_000
 
@@ -32,7 +32,7 @@ class Walk:
     hidden: bool = False
     include_ignored: bool = False
     max_depth: int = MAX_DEPTH
-    looked_at: int = 0
+    visited: int = 0
     left_out: int = 0
     ignored: int = 0
     unreadable: list[str] = field(default_factory=list)
@@ -51,9 +51,9 @@ class Walk:
         above = None if self.include_ignored else self._above(place)
         return self._below(path, 1, above)
 
-    def _below(self, path: str, depth: int, above: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
+    def _below(self, path: str, depth: int, above: IgnoreRules | None) -> Iterator[tuple[int, FolderEntry]]:
         # One more than may be visited, so that the walk knows that it was cut off.
-        most = MAX_LOOKED_AT - self.looked_at + 1
+        most = MAX_VISITED - self.visited + 1
         found = self.workspace.scan(path, most=most, check=self.stop.check)
         rules = above
         if above is not None and any(item.name == NAME and item.kind == "file" for item in found):
@@ -62,7 +62,7 @@ class Walk:
             self.stop.check()
             if self.ended:
                 return
-            self.looked_at += 1
+            self.visited += 1
             if not self.hidden and (item.name.startswith(".") or item.name in IGNORED_FOLDERS):
                 self.left_out += 1
                 continue
@@ -73,7 +73,7 @@ class Walk:
             if item.kind == "folder" and depth < self.max_depth:
                 yield from self._further(item.path, depth + 1, rules)
 
-    def _further(self, path: str, depth: int, rules: Ignored | None) -> Iterator[tuple[int, FolderEntry]]:
+    def _further(self, path: str, depth: int, rules: IgnoreRules | None) -> Iterator[tuple[int, FolderEntry]]:
         try:
             yield from self._below(path, depth, rules)
         except InvalidInput:
@@ -81,7 +81,7 @@ class Walk:
 
     # --- what the project ignores ------------------------------------------------------------------------------------
 
-    def _above(self, place: FileLocation) -> Ignored | None:
+    def _above(self, place: FileLocation) -> IgnoreRules | None:
         """Return the rules of the folders above. None if the folder is ignored itself: its content was asked for."""
         rules = self._with_rules(NONE, EXCLUDES, "")
         names = [] if place.name == "." else place.name.split("/")
@@ -91,10 +91,10 @@ class Walk:
                 return None
         return rules
 
-    def _with_file(self, rules: Ignored, folder: str) -> Ignored:
+    def _with_file(self, rules: IgnoreRules, folder: str) -> IgnoreRules:
         return self._with_rules(rules, f"{folder}/{NAME}" if folder else NAME, folder)
 
-    def _with_rules(self, rules: Ignored, path: str, folder: str) -> Ignored:
+    def _with_rules(self, rules: IgnoreRules, path: str, folder: str) -> IgnoreRules:
         try:
             if self.workspace.find(path).kind != "file":  # git follows no link here either
                 return rules
@@ -103,10 +103,10 @@ class Walk:
         except InvalidInput:  # it cannot be read
             return rules
 
-    def _is_ignored(self, item: FolderEntry, rules: Ignored) -> bool:
+    def _is_ignored(self, item: FolderEntry, rules: IgnoreRules) -> bool:
         return self._ignores(rules, item.path, item.kind == "folder")
 
-    def _ignores(self, rules: Ignored, path: str, is_folder: bool) -> bool:
+    def _ignores(self, rules: IgnoreRules, path: str, is_folder: bool) -> bool:
         # Too much is better than too little: a file that is shown needlessly can be skipped.
         if self.out_of_steps:
             return False
@@ -119,7 +119,7 @@ class Walk:
     @property
     def ended(self) -> bool:
         """Whether the walk was cut off for its length."""
-        return self.looked_at >= MAX_LOOKED_AT
+        return self.visited >= MAX_VISITED
 
     def notes(self) -> list[str]:
         """Return notes on what was left out, each in brackets."""
@@ -134,5 +134,5 @@ class Walk:
             shown = ", ".join(self.unreadable[:5])
             out.append(f"[{len(self.unreadable):,} could not be read: {shown}{', …' * (len(self.unreadable) > 5)}]")
         if self.ended:
-            out.append(f"[ended after {self.looked_at:,} names; name a folder further down]")
+            out.append(f"[ended after {self.visited:,} names; name a folder further down]")
         return out
