@@ -1,4 +1,4 @@
-"""What a dialect consists of: its codec, and the row that holds all else that differs between dialects."""
+"""What a dialect consists of: a codec, and a row with everything else that differs between dialects."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from foldline.codecs.blocks import Source
+from foldline.codecs.blocks import Source, carry, same_items
 from foldline.codecs.limits import Limits
 from foldline.codecs.rulebook import Findings, Rule
-from foldline.messages import Json, Message, Opaque, Part, ToolCall, Wire
+from foldline.errors import InvalidInput
+from foldline.messages import Json, Message, Opaque, Part, ToolCall, ToolResult, Wire
 
-__all__ = ["BodyForm", "Codec", "Dialect", "ErrorBodies", "MediaBlocks", "Path", "Sanitized", "StreamWords"]
+__all__ = [
+    "BodyForm",
+    "Codec",
+    "Dialect",
+    "ErrorBodies",
+    "MediaBlocks",
+    "MessageCodec",
+    "Path",
+    "Sanitized",
+    "StreamWords",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +106,79 @@ class Codec(Protocol):
 
         Where results hold only text (Chat Completions), the images of all of them follow in a message of the user.
         """
+
+
+class MessageCodec:
+    """The steps that codecs share: what differs is how a message is read, revised and mended.
+
+    `mend` returns the JSON as the provider accepts it (the same object if it is accepted, None if nothing can be sent)
+    and notes faults. `revise` writes a message with other parts. `content` is the field that holds the results of a
+    turn in dialects that want them in one message, else "".
+    """
+
+    def __init__(
+        self,
+        mend: Callable[[Wire, list[str], Collection[str]], Wire | None],
+        revise: Callable[[Message, Sequence[Part]], tuple[Wire, tuple[Part, ...]]],
+        content: str = "",
+    ) -> None:
+        # Functions, not methods to override: sanitizing a message must not cost a call more for sharing this.
+        self._mend, self._revise, self._content = mend, revise, content
+
+    def read(self, wire: Wire) -> Message:
+        """Read a JSON object; every codec has its own reader."""
+        raise NotImplementedError
+
+    def write(self, message: Message) -> Wire:
+        """Return the JSON object of a message. Raises InvalidInput for parts that the dialect cannot hold."""
+        return message.wire if message.wire is not None else self._revise(message, message.parts)[0]
+
+    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
+        """Return the message with other parts; everything else stays."""
+        if message.wire is not None and same_items(message.parts, parts):
+            return message
+        wire, settled = self._revise(message, parts)
+        return replace(message, parts=settled, wire=wire)
+
+    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
+        """Return what the provider would accept of the message, seen alone."""
+        wire = self.write(message)
+        faults: list[str] = []
+        mended = self._mend(wire, faults, known)
+        if mended is None:
+            return Sanitized(None, tuple(faults))
+        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
+
+    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+        """Return None: nothing that the provider runs waits for a result."""
+        return None
+
+    def merge(self, messages: Sequence[Message]) -> Message | None:
+        """Merge messages with results: first the results, then all else, both in order. None for none."""
+        if not self._content:
+            return None
+        if len(messages) < 2:
+            return messages[0] if messages else None
+        if any(message.role == "assistant" for message in messages):
+            raise InvalidInput("an assistant message cannot be merged with results")
+        parts = [part for message in messages for part in message.parts]
+        parts.sort(key=lambda part: not isinstance(part, ToolResult))
+        first = messages[0]
+        kinds = {message.kind for message in messages}
+        # An empty list, so that the parts become blocks even where the first message was plain text.
+        emptied = replace(first, wire={**self.write(first), self._content: []})
+        wire, settled = self._revise(emptied, parts)
+        return replace(
+            first,
+            parts=settled,
+            wire=wire,
+            pinned=any(message.pinned for message in messages),
+            kind=kinds.pop() if len(kinds) == 1 else "",
+        )
+
+    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+        """Return the results unchanged: images may stand in them."""
+        return list(results), None
 
 
 # --- the row of a dialect -------------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from foldline.codecs.base import Sanitized
+from foldline.codecs.base import MessageCodec
 from foldline.codecs.blocks import (
-    carry,
     mend_content,
     read_block,
     read_content,
@@ -30,7 +29,6 @@ from foldline.codecs.blocks import (
 from foldline.codecs.encoding import EMPTY, call_id_of, clean, json_text, mend_encoding, named_id, object_of
 from foldline.codecs.limits import Caps, Limits
 from foldline.codecs.media import mend_media
-from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, Role, Text, ToolCall, ToolResult, Wire
 
 __all__ = ["CALL_ID", "FAILED", "LIMITS", "THOUGHTS", "Anthropic", "is_blank", "is_empty"]
@@ -160,7 +158,11 @@ def _settle(part: Part) -> Part:
     return _settle_result(part) if isinstance(part, ToolResult) else settle_block(part, "text")
 
 
-def _revised(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    base = message.wire
+    if base is None:
+        base = {"role": "user" if message.role == "tool" else message.role}
+    # Blank text is left out: the API refuses it.
     kept = [part for part in parts if not (isinstance(part, Text) and not part.text.strip())]
     content, settled = settle_content(base.get("content"), kept, _settle)
     return {**base, "content": EMPTY if is_empty(content) else content}, settled
@@ -315,7 +317,7 @@ def _failed(opened: Opaque, text: str) -> Wire:
     }
 
 
-class Anthropic:
+class Anthropic(MessageCodec):
     """The codec of "anthropic": the user speaks first, system text stands outside."""
 
     dialect: Final = "anthropic"
@@ -325,36 +327,13 @@ class Anthropic:
     unique_calls: Final = True
     one_turn: Final = False
 
+    def __init__(self) -> None:
+        super().__init__(_mend, _revise, "content")
+
     def read(self, wire: Wire) -> Message:
         """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
         role = role_of(wire)
         return Message(ROLES.get(role, "user"), read_content(wire.get("content"), _read_block), wire=wire)
-
-    def write(self, message: Message) -> Wire:
-        """The JSON object of a message. Raises InvalidInput for parts this dialect cannot hold."""
-        if message.wire is not None:
-            return message.wire
-        role = "user" if message.role == "tool" else message.role
-        return _revised({"role": role}, message.parts)[0]
-
-    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
-        """The message with other parts; all else stays. Blank text is left out: the API refuses it."""
-        if message.wire is not None and same_items(message.parts, parts):
-            return message
-        base = message.wire
-        if base is None:
-            base = {"role": "user" if message.role == "tool" else message.role}
-        wire, settled = _revised(base, parts)
-        return replace(message, parts=settled, wire=wire)
-
-    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
-        """What the API takes of the message, seen alone. An assistant message without content goes, a last one too."""
-        wire = self.write(message)
-        faults: list[str] = []
-        mended = _mend(wire, faults, known)
-        if mended is None:
-            return Sanitized(None, tuple(faults))
-        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
         """A message of our own, from the user unless the assistant is asked for."""
@@ -371,26 +350,3 @@ class Anthropic:
         """A failed result of ours for the use of a tool that the provider runs, as the assistant's (docs, the page of
         each such tool: "error_code")."""
         return replace(self.read({"role": "assistant", "content": [_failed(opened, clean(text))]}), kind="notice")
-
-    def merge(self, messages: Sequence[Message]) -> Message | None:
-        """One user message out of several: results first, then what else they say, both in order; None for none."""
-        if len(messages) < 2:
-            return messages[0] if messages else None
-        if any(message.role == "assistant" for message in messages):
-            raise InvalidInput("an assistant message cannot be merged with results")
-        parts = [part for message in messages for part in self.revise(message, message.parts).parts]
-        parts.sort(key=lambda part: not isinstance(part, ToolResult))
-        first = messages[0]
-        kinds = {message.kind for message in messages}
-        wire, settled = _revised({**self.write(first), "content": []}, parts)
-        return replace(
-            first,
-            parts=settled,
-            wire=wire,
-            pinned=any(message.pinned for message in messages),
-            kind=kinds.pop() if len(kinds) == 1 else "",
-        )
-
-    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
-        """The results as they are: images may stand in them."""
-        return list(results), None

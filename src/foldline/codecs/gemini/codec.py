@@ -13,12 +13,12 @@ signatures": return it in that part, never merge parts), so it stays in the `raw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from foldline.codecs.base import Sanitized
-from foldline.codecs.blocks import carry, field_in, read_block, same_items
+from foldline.codecs.base import MessageCodec
+from foldline.codecs.blocks import field_in, read_block
 from foldline.codecs.encoding import EMPTY, call_id_of, clean, json_text, object_of
 from foldline.codecs.gemini.parts import (
     DATA,
@@ -214,7 +214,8 @@ def _is_blank(part: Part) -> bool:
     return isinstance(part, Text) and not part.text.strip() and not signed
 
 
-def _revised(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    base = message.wire if message.wire is not None else {"role": _WIRE_ROLES[message.role]}
     settled = tuple(_settle(part) for part in parts if not _is_blank(part))
     if not settled:
         settled = (Text(EMPTY, raw={"text": EMPTY}),)
@@ -227,7 +228,7 @@ def signed_call(call: ToolCall) -> ToolCall:
     return replace(call, raw={"functionCall": _with_id(body, call.id), SIGNATURE: NO_VALIDATION})
 
 
-class Gemini:
+class Gemini(MessageCodec):
     """The codec of "gemini": the user speaks first, system text stands outside, one content a turn."""
 
     dialect: Final = "gemini"
@@ -236,6 +237,9 @@ class Gemini:
     itemised: Final = False
     unique_calls: Final = False
     one_turn: Final = True
+
+    def __init__(self) -> None:
+        super().__init__(mended_content, _revise, "parts")
 
     def read(self, wire: Wire) -> Message:
         """The message that a content stands for; no role is the user's. Raises InvalidInput for what is no object."""
@@ -246,29 +250,6 @@ class Gemini:
             raise InvalidInput("a content must have parts", place="parts")
         spoken = ROLES.get(role, "user") if isinstance(role, str) else "user"
         return Message(spoken, _read_parts(wire.get("parts")), wire=wire)
-
-    def write(self, message: Message) -> Wire:
-        """The JSON object of a message. Raises InvalidInput for parts this dialect cannot hold."""
-        if message.wire is not None:
-            return message.wire
-        return _revised({"role": _WIRE_ROLES[message.role]}, message.parts)[0]
-
-    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
-        """The content with other parts; all else stays. Text without words is left out: the API refuses it."""
-        if message.wire is not None and same_items(message.parts, parts):
-            return message
-        base = message.wire if message.wire is not None else {"role": _WIRE_ROLES[message.role]}
-        wire, settled = _revised(base, parts)
-        return replace(message, parts=settled, wire=wire)
-
-    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
-        """What the API takes of the content, seen alone."""
-        wire = self.write(message)
-        faults: list[str] = []
-        mended = mended_content(wire, faults, known)
-        if mended is None:
-            return Sanitized(None, tuple(faults))
-        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
         """A content of our own, from the user unless the assistant is asked for."""
@@ -282,30 +263,3 @@ class Gemini:
         part = {"functionResponse": body}
         result = _read_response(part, body, call.id)
         return Message("user", (result,), wire={"role": "user", "parts": [part]}, kind="notice")
-
-    def stand_in(self, opened: Opaque, text: str) -> Message | None:
-        """None: what the provider runs stands in one content with what came of it."""
-        return None
-
-    def merge(self, messages: Sequence[Message]) -> Message | None:
-        """One content out of several: results first, then what else they say, both in order; None for none."""
-        if len(messages) < 2:
-            return messages[0] if messages else None
-        if any(message.role == "assistant" for message in messages):
-            raise InvalidInput("an assistant message cannot be merged with results")
-        parts = [part for message in messages for part in message.parts]
-        parts.sort(key=lambda part: not isinstance(part, ToolResult))
-        first = messages[0]
-        kinds = {message.kind for message in messages}
-        wire, settled = _revised({**self.write(first), "parts": []}, parts)
-        return replace(
-            first,
-            parts=settled,
-            wire=wire,
-            pinned=any(message.pinned for message in messages),
-            kind=kinds.pop() if len(kinds) == 1 else "",
-        )
-
-    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
-        """The results as they are: images may stand in them."""
-        return list(results), None

@@ -11,17 +11,16 @@ user. A retired `function_call` waits for no result and passes as `Opaque`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from foldline.codecs.base import Sanitized
+from foldline.codecs.base import MessageCodec
 from foldline.codecs.blocks import (
     carry,
     read_block,
     read_content,
     role_of,
-    same_items,
     settle_block,
     settle_content,
 )
@@ -193,7 +192,14 @@ def _revise_result(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part,
     return wire, (ToolResult(call_id, settled, results[0].is_error if results else False, raw=wire),)
 
 
-class OpenAIChat:
+def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
+    base = message.wire if message.wire is not None else {"role": message.role}
+    if message.role == "tool":
+        return _revise_result(base, parts)
+    return _revise_plain(base, parts, message.role == "assistant")
+
+
+class OpenAIChat(MessageCodec):
     """The codec of "openai-chat": one result per message, system text among the messages."""
 
     dialect: Final = "openai-chat"
@@ -202,6 +208,9 @@ class OpenAIChat:
     itemised: Final = False
     unique_calls: Final = False
     one_turn: Final = False
+
+    def __init__(self) -> None:
+        super().__init__(mended_wire, _revise)
 
     def read(self, wire: Wire) -> Message:
         """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
@@ -213,34 +222,6 @@ class OpenAIChat:
             return Message("tool", (ToolResult(call_id_of(wire.get("tool_call_id")), content, raw=wire),), wire=wire)
         return Message(ROLES.get(role, "user"), content, wire=wire)
 
-    def write(self, message: Message) -> Wire:
-        """The JSON object of a message. Raises InvalidInput for parts this dialect cannot hold."""
-        if message.wire is not None:
-            return message.wire
-        return self._revised({"role": message.role}, message, message.parts)[0]
-
-    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
-        """The message with other parts; all else stays. Text parts given for a tool message become its result."""
-        if message.wire is not None and same_items(message.parts, parts):
-            return message
-        base = message.wire if message.wire is not None else {"role": message.role}
-        wire, settled = self._revised(base, message, parts)
-        return replace(message, parts=settled, wire=wire)
-
-    def _revised(self, base: Wire, message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, ...]]:
-        if message.role == "tool":
-            return _revise_result(base, parts)
-        return _revise_plain(base, parts, message.role == "assistant")
-
-    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
-        """What servers of this dialect take of the message, seen alone."""
-        wire = self.write(message)
-        faults: list[str] = []
-        mended = mended_wire(wire, faults, known)
-        if mended is None:
-            return Sanitized(None, tuple(faults))
-        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
-
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
         """A message of our own."""
         wire = {"role": role if role in ROLES else "user", "content": clean(text) or EMPTY}
@@ -251,14 +232,6 @@ class OpenAIChat:
         said = clean(text)
         wire = {"role": "tool", "tool_call_id": call.id, "content": said}
         return Message("tool", (ToolResult(call.id, read_content(said), raw=wire),), wire=wire, kind="notice")
-
-    def stand_in(self, opened: Opaque, text: str) -> Message | None:
-        """None: no block of this dialect waits for its provider."""
-        return None
-
-    def merge(self, messages: Sequence[Message]) -> Message | None:
-        """None: each result is a message of its own."""
-        return None
 
     def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
         """The results of a turn as text alone, and a user message with the images and files that were among them."""

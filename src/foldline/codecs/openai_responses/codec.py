@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from foldline.codecs.base import Sanitized
-from foldline.codecs.blocks import carry, mend_content, read_content, same_items, settle_block, settle_content
+from foldline.codecs.base import MessageCodec
+from foldline.codecs.blocks import mend_content, read_content, same_items, settle_block, settle_content
 from foldline.codecs.encoding import (
     EMPTY,
     call_id_of,
@@ -320,7 +320,7 @@ def _mend(item: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     return item
 
 
-class OpenAIResponses:
+class OpenAIResponses(MessageCodec):
     """The codec of "openai-responses": one item, one message; an output may stand anywhere after its call."""
 
     dialect: Final = "openai-responses"
@@ -330,30 +330,13 @@ class OpenAIResponses:
     unique_calls: Final = True
     one_turn: Final = False
 
+    def __init__(self) -> None:
+        super().__init__(_mend, _revise)
+
     def read(self, wire: Wire) -> Message:
         """The message that an item stands for, an unknown role read as "user". No type and no role: InvalidInput."""
         role, parts = _read(wire, item_type(wire))
         return Message(role, parts, wire=wire)
-
-    def write(self, message: Message) -> Wire:
-        """The item of a message. Raises InvalidInput for parts that one item cannot hold."""
-        return message.wire if message.wire is not None else _revise(message, message.parts)[0]
-
-    def revise(self, message: Message, parts: Sequence[Part]) -> Message:
-        """The item with other parts; all else stays. A call or reasoning that becomes text becomes a message."""
-        if message.wire is not None and same_items(message.parts, parts):
-            return message
-        wire, settled = _revise(message, parts)
-        return replace(message, parts=settled, wire=wire)
-
-    def sanitize(self, message: Message, known: Collection[str] = ()) -> Sanitized:
-        """What the API takes of the item, seen alone."""
-        wire = self.write(message)
-        faults: list[str] = []
-        mended = _mend(wire, faults, known)
-        if mended is None:
-            return Sanitized(None, tuple(faults))
-        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
         """A message of our own."""
@@ -369,15 +352,3 @@ class OpenAIResponses:
         if call.caller and isinstance(call.raw, Mapping):  # an output names the program that its call came out of
             wire["caller"] = call.raw["caller"]
         return replace(self.read(wire), kind="notice")
-
-    def stand_in(self, opened: Opaque, text: str) -> Message | None:
-        """None: an approval may stay without its answer, and a program without its output is passed on as it is."""
-        return None
-
-    def merge(self, messages: Sequence[Message]) -> Message | None:
-        """None: each output is an item of its own."""
-        return None
-
-    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
-        """The results as they are: images may stand in them."""
-        return list(results), None
