@@ -150,7 +150,9 @@ class MessageCodec:
         return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
 
     def stand_in(self, opened: Opaque, text: str) -> Message | None:
-        """Return None: nothing that the provider runs waits for a result."""
+        """Return None: no call that the provider runs needs a result."""
+        # Chat has no such calls, and Gemini sends them in one content with their result. In Responses an approval may
+        # stay without its answer, and a program without its output is passed on as it is.
         return None
 
     def merge(self, messages: Sequence[Message]) -> Message | None:

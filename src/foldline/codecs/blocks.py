@@ -1,7 +1,7 @@
-"""What the dialects have in common: content blocks, and where images and files are kept.
+"""Content blocks of all dialects, and the sources of images and files.
 
-The block types of the dialects do not collide, so one reader serves all of them. A block it does not know becomes
-`Opaque` and is passed on as it is.
+The block types of the dialects do not collide, so one reader serves all of them. An unknown block becomes `Opaque` and
+is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 
 
 def role_of(wire: Wire) -> str:
-    """The role of a message. Raises InvalidInput when this is no object, or has no role."""
+    """Return the role of a message. Raises InvalidInput for anything but an object with a role."""
     if type(wire) is not dict and not isinstance(wire, Mapping):  # asking an abstract class takes longer
         raise InvalidInput(f"a message must be a JSON object, not {type(wire).__name__}")
     role = wire.get("role")
@@ -52,7 +52,7 @@ def role_of(wire: Wire) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an image or a file is: base64 `data` in the request, a `url`, or a `file_id` of its provider."""
+    """The source of an image or file: base64 `data` in the request, a `url`, or a `file_id` of its provider."""
 
     media_type: str = ""
     data: str = ""
@@ -76,7 +76,7 @@ def _mapping(value: Json) -> Mapping[str, Any]:
 
 
 def _from_url(url: Json, name: str = "", file_id: Json = None) -> Source:
-    """Takes a data URL apart; other URLs stay whole."""
+    """Split a data URL; other URLs stay whole."""
     url = _text(url)
     if not url.startswith("data:"):
         return Source(url=url, name=name, file_id=_text(file_id))
@@ -101,12 +101,12 @@ _CAPITAL = re.compile(r"(?=[A-Z])")
 
 
 def field_in(block: Mapping[str, Any], name: str) -> Json:
-    """A field of a block of Gemini, in either spelling of protocol buffers: `inlineData`, `inline_data`."""
+    """Return a field of a Gemini block in either spelling of protocol buffers: `inlineData`, `inline_data`."""
     return block[name] if name in block else block.get(_CAPITAL.sub("_", name).lower())
 
 
 def _from_gemini(block: Mapping[str, Any]) -> Source | None:
-    """The payload of a part of Gemini; None where it has none. A file of its own store can be reached nowhere else."""
+    """Return the source of a part of Gemini, or None."""
     inner = field_in(block, "inlineData")
     if isinstance(inner, Mapping):
         name = _text(field_in(inner, "displayName"))
@@ -115,13 +115,14 @@ def _from_gemini(block: Mapping[str, Any]) -> Source | None:
     if not isinstance(inner, Mapping):
         return None
     media_type, uri = _text(field_in(inner, "mimeType")), _text(field_in(inner, "fileUri"))
+    # A file of Gemini's own store has an address that nobody else can read: it is an id, not a URL.
     if uri.startswith(("http://", "https://")) and "generativelanguage.googleapis.com" not in uri:
         return Source(media_type, url=uri)
     return Source(media_type, file_id=uri)
 
 
 def source_of(block: Json) -> Source:
-    """Where the payload of an image, document, file or audio block of any dialect is."""
+    """Return the source of an image, document, file or audio block of any dialect."""
     block = _mapping(block)
     kind = _text(block.get("type"))
     if not kind and (found := _from_gemini(block)) is not None:
@@ -144,7 +145,7 @@ def source_of(block: Json) -> Source:
     return _from_url(data or inner.get("file_url"), name, inner.get("file_id"))
 
 
-_PDF_BEGINS = "JVBERi"  # "%PDF-" in base64: some send a file without its type
+_PDF_BEGINS = "JVBERi"  # "%PDF-" in base64: some clients send a file without its type
 
 
 def _read_image(block: Mapping[str, Any]) -> Image:
@@ -184,7 +185,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Part]] = {
 
 
 def read_block(block: Json) -> Part:
-    """One content block of any dialect, without calls and results."""
+    """Read one content block of any dialect; calls and results are read by the codec."""
     if isinstance(block, str):
         return Text(block, raw=block)
     kind = _text(_mapping(block).get("type"))
@@ -195,7 +196,7 @@ def read_block(block: Json) -> Part:
 
 
 def read_content(content: Json, block: Callable[[Json], Part] = read_block) -> tuple[Part, ...]:
-    """The parts of a `content` or `output` field: text, a list of blocks, or nothing. Text as such has no `raw`."""
+    """Read a `content` or `output` field: text, a list of blocks, or nothing. Bare text gets no `raw`."""
     if isinstance(content, str):
         return (Text(content),) if content else ()
     if content is None:
@@ -206,7 +207,7 @@ def read_content(content: Json, block: Callable[[Json], Part] = read_block) -> t
 
 
 def carry(message: Message, fresh: Message) -> Message:
-    """`fresh`, with what only the session knows of `message`: kind, pinned and who sees it."""
+    """Return `fresh` with the fields of `message` that only the session knows: kind, pinned, visibility."""
     return replace(
         fresh,
         pinned=message.pinned,
@@ -220,14 +221,15 @@ def carry(message: Message, fresh: Message) -> Message:
 
 
 def same_items(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Whether both hold the same objects in the same order."""
+    """Whether both have the same objects in the same order."""
+    # By identity: that is what lets unchanged messages keep their bytes, and comparing values would cost O(size).
     return len(one) == len(other) and all(map(is_, one, other))
 
 
 def settle_block(part: Part, text_type: str) -> Part:
-    """The part with `raw` as it is sent: what agrees with its `raw` is the same object, other fields of `raw` stay.
+    """Return the part with `raw` as it is sent; the same object if it agrees with its `raw`, whose other fields stay.
 
-    Raises InvalidInput for a part that has no JSON in this dialect.
+    Raises InvalidInput for a part without JSON in this dialect.
     """
     raw = part.raw
     if isinstance(part, Text):
@@ -238,7 +240,7 @@ def settle_block(part: Part, text_type: str) -> Part:
         if source_of(raw).text != part.text:
             return replace(part, raw={**raw, "source": {"type": "text", "media_type": "text/plain", "data": part.text}})
     if isinstance(part, Reasoning) and raw is not None and part != read_block(raw):
-        if part.signed:
+        if part.signed:  # the signature covers the text: edited, it would be refused
             raise InvalidInput("signed reasoning is sent as it came or not at all")
         return replace(part, raw={**raw, "thinking": part.text})
     if raw is None:
@@ -260,10 +262,8 @@ def _settle_text(part: Text, text_type: str) -> Text:
 
 
 def settle_content(base: Json, parts: Sequence[Part], settle: Callable[[Part], Part]) -> tuple[Json, tuple[Part, ...]]:
-    """A `content` made of parts, and the parts with `raw` as sent.
-
-    Text stays text while it was text (or nothing was there) and all parts are text of that kind; else a list of blocks.
-    """
+    """Return a `content` made of parts, and the parts with `raw` as sent."""
+    # Bare text stays bare text if all parts are: as blocks it would change the bytes of a cached prefix.
     plain = not isinstance(base, list | tuple | Mapping)
     if plain and all(isinstance(part, Text) and part.raw is None for part in parts):
         return "\n".join(part.text for part in parts if isinstance(part, Text)), tuple(parts)
@@ -275,7 +275,7 @@ def settle_content(base: Json, parts: Sequence[Part], settle: Callable[[Part], P
 
 
 def block_fault(block: Json) -> str | None:
-    """What is wrong with a content block in every dialect; None for nothing."""
+    """Return what is wrong with a content block in every dialect, or None."""
     if not isinstance(block, Mapping):
         return "a content block is not an object"
     kind = block.get("type")
@@ -300,7 +300,7 @@ def _mend_block(block: Json, text_type: str) -> Json:
 
 
 def mend_content(content: Json, text_type: str, faults: list[str]) -> Json:
-    """A `content` with blocks as every provider wants them; the same object when there is nothing to mend."""
+    """Return a `content` with blocks that every provider accepts; the same object if nothing needs mending."""
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list | tuple):

@@ -1,7 +1,8 @@
-"""From one dialect into another, as well as it can be done, with what is lost named.
+"""Conversion of messages from one dialect into another, with a list of what is lost.
 
-One message may become several: Chat wants each tool result alone, Responses each call too. What only its own provider
-can read (signed reasoning, server tools, uploaded files) is left out, or named in a text where something must stand.
+One message may become several: Chat requires a message for each tool result, Responses also an item for each call.
+Parts that only their own provider can read (signed reasoning, server tools, uploaded files) are left out, or replaced
+by a text where something is required.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["Converted", "convert", "convert_all"]
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """What became of a message: the messages of the other dialect (none when nothing is left), and what was lost."""
+    """The messages of the other dialect (none if nothing is left), and what was lost."""
 
     messages: tuple[Message, ...]
     lost: tuple[str, ...] = ()
@@ -28,6 +29,7 @@ class Converted:
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
+# Fields of a text block without content of their own: losing them loses nothing, except for citations.
 _CARRIES_NOTHING = frozenset({"type", "text", "annotations", "logprobs", "refusal"})
 
 
@@ -87,7 +89,7 @@ def _parts(parts: Iterable[Part], target: Codec, lost: list[str]) -> list[Part]:
                 out.append(_call(part, target, lost))
             case ToolResult():
                 out.append(_result(part, target, lost))
-            case Reasoning():
+            case Reasoning():  # as text it would become an answer that the model never gave
                 lost.append("reasoning")
             case Opaque():
                 lost.append(f"a block of type {part.type!r}")
@@ -98,7 +100,7 @@ def _parts(parts: Iterable[Part], target: Codec, lost: list[str]) -> list[Part]:
 
 
 def _same_in_all(message: Message) -> bool:
-    """Whether this is a role with plain text, which all dialects but Gemini write alike."""
+    """Whether this is a role with plain text, which all dialects but Gemini write in the same way."""
     wire = message.wire
     return (
         wire is not None
@@ -110,7 +112,8 @@ def _same_in_all(message: Message) -> bool:
 
 
 def _groups(parts: Sequence[Part], role: Role, target: Codec) -> list[tuple[Role, tuple[Part, ...]]]:
-    """The parts by the message they go into, in the order the dialect wants."""
+    """Group the parts by the message they go into, in the order of the dialect."""
+    # Results first: every dialect requires them directly behind their calls.
     results = tuple(part for part in parts if isinstance(part, ToolResult))
     rest = tuple(part for part in parts if not isinstance(part, ToolResult))
     if dialect_named(target.dialect).results_inside:
@@ -119,16 +122,16 @@ def _groups(parts: Sequence[Part], role: Role, target: Codec) -> list[tuple[Role
     out: list[tuple[Role, tuple[Part, ...]]] = [("tool", (result,)) for result in results]
     calls = tuple(part for part in rest if isinstance(part, ToolCall))
     if target.itemised and calls:
-        said = tuple(part for part in rest if not isinstance(part, ToolCall))
-        out += [(rest_role, said)] if said else []
+        texts = tuple(part for part in rest if not isinstance(part, ToolCall))
+        out += [(rest_role, texts)] if texts else []
         return out + [(rest_role, (call,)) for call in calls]
     return [*out, (rest_role, rest)] if rest else out
 
 
 def convert(message: Message, target: Codec) -> Converted:
-    """The message in another dialect; what the session knows of it (kind, pinned, who sees it) goes along. O(size).
+    """Convert a message, with the fields that only the session knows (kind, pinned, visibility). O(size).
 
-    System text keeps its role: where it may not stand among messages, the session moves it out.
+    System text keeps its role: the session moves it out where it may not stand among the messages.
     """
     if _same_in_all(message) and not dialect_named(target.dialect).parts_only:
         return Converted((message,))
@@ -140,20 +143,21 @@ def convert(message: Message, target: Codec) -> Converted:
         sent = fresh if role == "system" and not target.system_inside else target.sanitize(fresh).message
         if sent is not None:
             out.append(carry(message, sent))
+    # A turn of the user that vanished would leave two turns of the model next to each other.
     if not out and message.role == "user" and message.parts:
         out.append(replace(target.note(EMPTY, kind=message.kind), pinned=message.pinned))
     return Converted(tuple(out), tuple(dict.fromkeys(lost)))
 
 
 def _join(earlier: Message, later: Message, target: Codec) -> Message | None:
-    """One message out of two neighbours that the dialect wants as one turn; None where they may stay apart."""
+    """Join two neighbours that the dialect requires as one turn; None if they may stay apart."""
     if earlier.role == later.role == "assistant" and (earlier.calls or later.calls) and not target.itemised:
         return target.revise(earlier, (*earlier.parts, *later.parts))
     return target.merge((earlier, later)) if earlier.results and later.results else None
 
 
 def convert_all(messages: Iterable[Message], target: Codec) -> Converted:
-    """A whole history in another dialect, with the calls of a turn in one message where it wants that."""
+    """Convert a whole conversation, with the calls of a turn in one message where the dialect requires that."""
     out: list[Message] = []
     lost: list[str] = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""JSON that can be sent: as UTF-8, with call arguments that are JSON, with ids that are text."""
+"""JSON that can be sent: in UTF-8, with call arguments that are JSON and ids that are text."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = [
 ]
 
 ABSENT: Final = object()
-"""A field that is not there: null passes for no arguments with Chat servers, a missing field does not."""
+"""A missing field: Chat servers accept null for no arguments, but not a missing field."""
 
 EMPTY: Final = "(empty)"
-"""Stands where a provider refuses a message, or a failed result, that says nothing."""
+"""The text of a message or failed result that would be empty where its provider refuses that."""
 
 UNNAMED: Final = "call_without_id"
-"""The id of a call that came without one. Its result came without one too, so that they still find each other."""
+"""The id of a call without one. Its result has none either, so they still find each other."""
 
 BLANK: Final = "call_with_empty_id"
-"""The id of a call that came with an empty one."""
+"""The id of a call with an empty one."""
 
 NO_IDS: Final = (UNNAMED, BLANK)
 
+# Levels of nesting that are sent. Python's JSON reader gives up at about 1,000; real messages have under 20.
 _DEPTH_LIMIT: Final = 200
-"""Levels of nesting that are sent. The JSON reader of Python gives up at about 1,000; real messages have under 20."""
 
 _PLAIN: Final = frozenset({bool, int, type(None)})
 
@@ -57,10 +57,11 @@ def _sendable_text(text: str) -> bool:
 
 
 def sendable(value: Json, depth: int = 0) -> bool:
-    """Whether the value can travel as UTF-8 JSON. O(size).
+    """Whether the value can be sent as UTF-8 JSON. O(size).
 
-    Not so: a lone surrogate, NaN and infinity, a key that is no text, what is not JSON, nesting below 200 levels.
+    Lone surrogates, NaN and infinity, keys other than text, values outside JSON and nesting over 200 levels cannot.
     """
+    # The checks are written out where a helper would read better: every message passes here once.
     if isinstance(value, str):
         return _sendable_text(value)
     if type(value) in _PLAIN:
@@ -88,9 +89,9 @@ def _clean_text(text: str) -> str:
 
 
 def clean(value: Json, depth: int = 0) -> Json:
-    """The value as it can be sent: U+FFFD for a lone surrogate, null for NaN and infinity, text for what is not JSON.
+    """Return the value as it can be sent; the same object if it can. O(size).
 
-    What can be sent is returned as the same object. O(size).
+    U+FFFD replaces a lone surrogate, null replaces NaN and infinity, text replaces any value outside JSON.
     """
     if sendable(value, depth):
         return value
@@ -108,7 +109,7 @@ def clean(value: Json, depth: int = 0) -> Json:
 
 
 def mend_encoding(wire: Wire, faults: list[str]) -> Wire:
-    """The message as it can be sent; a sentence goes to `faults` if that is not the very one given."""
+    """Return the message as it can be sent, with a sentence in `faults` if it is another object."""
     cleaned: Wire = clean(wire)
     if cleaned is not wire:
         faults.append("what cannot be sent as UTF-8 JSON (a lone surrogate, NaN) was replaced")
@@ -116,7 +117,7 @@ def mend_encoding(wire: Wire, faults: list[str]) -> Wire:
 
 
 def json_text(value: Json) -> str:
-    """JSON text of a value; what is not JSON goes in as text. Never raises."""
+    """Return the JSON text of a value; values outside JSON become text. Never raises."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
@@ -124,7 +125,7 @@ def json_text(value: Json) -> str:
 
 
 def is_json(text: Json) -> bool:
-    """Whether call arguments are JSON text; none at all ("" or null) stands for {}."""
+    """Whether call arguments are JSON text; "" and null stand for {}."""
     if text is None or text == "":
         return True
     if not isinstance(text, str):
@@ -137,17 +138,16 @@ def is_json(text: Json) -> bool:
 
 
 def mend_arguments(given: Json) -> str:
-    """Call arguments as JSON text: an object is written out, what is no JSON is kept under one key."""
+    """Return call arguments as JSON text; what is no JSON gets a key."""
+    # Kept, not dropped: the model sees what it wrote, and an answer about a call that is gone would confuse it.
     if isinstance(given, Mapping):
         return json_text(given)
     return json_text({"_invalid_arguments": given if isinstance(given, str) else json_text(given)})
 
 
 def object_of(arguments: str) -> dict[str, Any]:
-    """Call arguments as an object, for dialects that want one; what is none is kept under one key.
-
-    So is what is nested too deep to be sent: what can just be read may be too deep to be written down a moment later.
-    """
+    """Return call arguments as an object, for dialects that require one; anything else gets a key."""
+    # Deep nesting too: arguments that can just be read may be too deep to be written a moment later.
     try:
         value = json.loads(arguments or "{}")
     except (ValueError, RecursionError):
@@ -156,18 +156,19 @@ def object_of(arguments: str) -> dict[str, Any]:
 
 
 def _deeper(value: Json, levels: int = _DEPTH_LIMIT) -> bool:
-    """Whether a value is nested below so many levels."""
+    """Whether a value is nested deeper than `levels`."""
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return levels < 0 or any(_deeper(each, levels - 1) for each in inner)
 
 
 def call_id_of(value: Json) -> str:
-    """A call id as text; "" when there is none."""
+    """Return a call id as text; "" if there is none."""
+    # Some servers number their calls: 7 becomes "7", and True, which is an int to Python, no id.
     if isinstance(value, str):
         return value
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
 def named_id(value: Json) -> str:
-    """A call id as text that is not empty: one that says nothing gets the id of such calls."""
+    """Return a call id as text, with a substitute for an empty or missing one."""
     return call_id_of(value) or (BLANK if value == "" else UNNAMED)

@@ -110,13 +110,13 @@ class Caps:
         figures = {each.name: getattr(self, each.name) for each in fields(self)}
         return Caps(**{name: most if most is None else max(1, int(part * most)) for name, most in figures.items()})
 
-    def learned(self, **told: int | None) -> Caps:
+    def learned(self, **limits: int | None) -> Caps:
         """Return these limits with those that the provider or the user named, by field; None changes nothing.
 
         A limit of images is one of images and pages together where the dialect counts them together.
         """
         # A larger number replaces a known one as well as a smaller one: the server knows best.
-        known = {name: number for name, number in told.items() if number is not None}
+        known = {name: number for name, number in limits.items() if number is not None}
         if self.max_media is not None and "max_images" in known:
             known.setdefault("max_media", known["max_images"])
         wrong = known.keys() - {each.name for each in fields(self)}

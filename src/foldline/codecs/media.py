@@ -1,7 +1,7 @@
-"""Images and files as providers take them: types, sizes, and where they may stand.
+"""Images and files as providers accept them: types, sizes and places.
 
-A picture that would be refused gives way to a line of text, and one with the wrong label gets the right one. The lines
-follow from the block alone, so that they stay the same in every request.
+A line of text replaces an image that would be refused; a wrong media type is corrected. The line follows from the block
+alone, so that it is the same in every request.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MEDIA: Final = IMAGES | DOCUMENTS | {"input_audio", "video_url", "input_video"}
 
 _TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _PDF: Final = "application/pdf"
+# How the base64 of a file begins, by the signatures of the formats themselves.
 _SIGNS: Final = {
     "iVBORw0KGgo": "image/png",
     "/9j/": "image/jpeg",
@@ -29,13 +30,11 @@ _SIGNS: Final = {
     "UklGR": "image/webp",
     "JVBERi": _PDF,
 }
-"""How the base64 of a file begins, by the signs of the formats themselves."""
 
-
+# OpenAI, "File inputs", file size limitations: each file under 50 MB, and all files of a request together. It names no
+# number of files, and none of pages any more (100 until 2025), so the caps have none. The sum is a limit on bytes, and
+# is learned from a refusal.
 _MOST_FILE_CHARACTERS: Final = 50 * 1024 * 1024 * 4 // 3
-"""OpenAI, "File inputs", file size limitations: each file under 50 MB, and all of a request 50 MB together. It names no
-number of files and no longer one of pages (100 until 2025), so none stands among the caps; the sum is a limit on bytes,
-met when a request is refused for it."""
 
 
 def _format_of(data: str) -> str:
@@ -43,7 +42,7 @@ def _format_of(data: str) -> str:
 
 
 def _image_fault(block: Mapping[str, Any], limits: Limits) -> tuple[str, str]:
-    """Why an image would be refused ("" if not), and the media type that it should be labelled with ("" as it is)."""
+    """Return why an image would be refused, and its right media type; "" for no fault and no correction."""
     source = source_of(block)
     if not source.data:
         return ("", "") if source.url or source.file_id else ("it has no data", "")
@@ -58,6 +57,7 @@ def _image_fault(block: Mapping[str, Any], limits: Limits) -> tuple[str, str]:
     side = max(image_size_of_base64(source.data))
     if limits.image_side_px and side > limits.image_side_px:
         return f"its longer side has {side:,} pixels, {limits.image_side_px:,} are taken", ""
+    # The data decide: Anthropic refuses a label that does not match ("image/png" on a JPEG), others look themselves.
     right = found or ("image/jpeg" if declared == "image/jpg" else declared)
     wrong = right != source.media_type and (limits.strict_media or declared not in (*_TYPES, "image/jpg"))
     return "", right if wrong else ""
@@ -72,7 +72,9 @@ def _relabelled(block: Mapping[str, Any], media_type: str) -> Mapping[str, Any]:
 
 
 def _document_fault(block: Mapping[str, Any]) -> str:
-    """Why a document would be refused: the Messages API takes base64 of PDF files alone, OpenAI none too large."""
+    """Return why a document would be refused; "" if it would not."""
+    # The Messages API accepts base64 of PDF files alone (text documents have a source of their own), OpenAI any size
+    # up to its limit.
     source = block.get("source")
     if block["type"] in ("file", "input_file"):
         size = len(source_of(block).data)
@@ -86,18 +88,19 @@ def _document_fault(block: Mapping[str, Any]) -> str:
 
 
 def mend_media(block: Mapping[str, Any], limits: Limits, text_type: str, faults: list[str]) -> Mapping[str, Any]:
-    """The block, labelled right, or a line of text where it would be refused; the same object if it is taken. O(1).
+    """Return the block with the right media type, or a line of text if it would be refused; else the same object. O(1).
 
-    `faults` gets a sentence for what is not.
+    `faults` gets a sentence for each change.
     """
     kind = block.get("type")
     if not isinstance(kind, str) or kind not in MEDIA or kind == "computer_screenshot":
         return block
     fault, label = _image_fault(block, limits) if kind in IMAGES else (_document_fault(block), "")
-    what = "an image" if kind in IMAGES else "a document"
+    noun = "image" if kind in IMAGES else "document"
+    what = f"{'an' if kind in IMAGES else 'a'} {noun}"
     if fault:
         faults.append(f"{what} would be refused, {fault}; a line of text stands for it")
-        return _line(f"[{what.partition(' ')[2]} left out: {fault}]", text_type)
+        return _line(f"[{noun} left out: {fault}]", text_type)
     if label:
         faults.append(f"{what} was labelled {source_of(block).media_type!r}; sent as {label!r}")
         return _relabelled(block, label)
@@ -105,7 +108,7 @@ def mend_media(block: Mapping[str, Any], limits: Limits, text_type: str, faults:
 
 
 def only_text(blocks: Sequence[Json], text_type: str, where: str, faults: list[str]) -> Sequence[Json]:
-    """The blocks with a line of text for each image and file: `where` takes only text. The same object if none is."""
+    """Replace images and files by lines, since `where` holds only text; the same object if there are none."""
     if not any(isinstance(block, Mapping) and _is_media(block) for block in blocks):
         return blocks
     out = []
@@ -133,21 +136,21 @@ def _line(text: str, text_type: str) -> Mapping[str, Any]:
 
 
 def pages_of(data: str) -> int:
-    """Pages of a PDF in base64, by its page tree; 1 where that cannot be read. O(size), bounded."""
+    """Return the pages of a PDF in base64, by its page tree; 1 if that cannot be read. O(size), bounded."""
     return max(1, pdf_pages_of_base64(data))
 
 
 def amounts_of(parts: Sequence[Part]) -> Amounts:
-    """What the parts of one message hold. O(parts)."""
+    """Return what the parts of one message hold. O(parts)."""
     images = pages = large = 0
-    waiting = list(parts)
-    while waiting:
-        match waiting.pop():
+    pending = list(parts)
+    while pending:
+        match pending.pop():
             case Image(width=width, height=height):
                 images += 1
                 large += max(width, height) > MANY_SIDE_PX
             case ToolResult(parts=inner):
-                waiting += inner
+                pending += inner
             case Document(media_type=media_type, pages=counted) if media_type == _PDF:
                 pages += max(1, counted)
     return Amounts(images, pages, 1, large) if images or pages else ONE_MESSAGE

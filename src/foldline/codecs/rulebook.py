@@ -92,8 +92,8 @@ def table_of(source: str, *own: Rule) -> dict[str, Rule]:
 
 # --- checks of all dialects -----------------------------------------------------------------------------------------
 
+# Characters of a long name or id in a finding.
 _SHOWN_CHARS: Final = 48
-"""Of a name or an id that is too long, in a finding."""
 
 
 def is_blank(block: Mapping[str, Any]) -> bool:
@@ -103,7 +103,8 @@ def is_blank(block: Mapping[str, Any]) -> bool:
 
 
 def check_content(found: Findings, index: int, content: Json) -> None:
-    """Note what keeps content from being text or a list of blocks. O(blocks)."""
+    """Note why content is neither text nor a list of valid blocks. O(blocks)."""
+    # The mending finds the faults, so that checking and mending cannot disagree.
     faults: list[str] = []
     mend_content(content, "text", faults)
     for fault in faults:
@@ -111,7 +112,7 @@ def check_content(found: Findings, index: int, content: Json) -> None:
 
 
 def read_role(found: Findings, index: int, wire: Json, known: Mapping[str, Any]) -> str | None:
-    """The role of a message; None when it is not even an object with a role (which is noted)."""
+    """Return the role of a message; None if it is no object with a role, which is noted."""
     role = wire.get("role") if isinstance(wire, Mapping) else None
     if not isinstance(role, str) or not role:
         found.add(index, "object")
@@ -122,25 +123,25 @@ def read_role(found: Findings, index: int, wire: Json, known: Mapping[str, Any])
 
 
 def named(ids: set[str]) -> str:
-    """The ids in quotes, sorted, for a sentence."""
+    """Return the ids in quotes, sorted, for a sentence."""
     return ", ".join(map(repr, sorted(ids)))
 
 
 def check_call_name(found: Findings, index: int, name: str) -> None:
-    """Note a name that no tool can have. O(its length)."""
+    """Note the name of a call that no tool can have. O(its length)."""
     if found.limits.call_name(name) != name:
         why = _why(name, found.limits.call_name_chars)
         found.add(index, "call-name", f"no tool can have the name {_brief(name)} of a call: {why}")
 
 
 def check_call_id(found: Findings, index: int, call_id: str) -> None:
-    """Note an id of a call that is too long. O(its length)."""
+    """Note the id of a call if it is too long. O(its length)."""
     if found.limits.call_id(call_id) != call_id:
         found.add(index, "call-id-length", f"the id {_brief(call_id)} of a call has {len(call_id)} characters")
 
 
 def check_tools(found: Findings, tools: Json) -> None:
-    """Note the tools beside the messages whose names are not taken. O(tools)."""
+    """Note the tools whose names are not accepted. O(tools)."""
     for name in tool_names(tools):
         if found.limits.tool_name(name) != name:
             why = _why(name, found.limits.tool_name_chars)
@@ -158,7 +159,7 @@ def check_media(found: Findings, index: int, content: Json, text_type: str) -> N
 
 
 def check_amounts(found: Findings, caps: Caps, contents: Iterable[Json]) -> None:
-    """Note what there is more of than the provider takes, over all `contents` of a request. O(size)."""
+    """Note the amounts of a request, over all `contents`, that exceed the limits of the provider. O(size)."""
     held = Amounts()
     for content in contents:
         held += amounts_of(read_content(content, _read_any))

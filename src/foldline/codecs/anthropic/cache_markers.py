@@ -1,7 +1,7 @@
-"""Cache markers of the Messages API: where they stand, in which order, and which may go.
+"""Cache markers of the Messages API: their places, their order, and which of them can be removed.
 
 Source: Anthropic docs, "Prompt caching": at most four; blocks are read in the order tools, system, messages; a marker
-for an hour stands before those for five minutes; thinking has none.
+for an hour precedes those for five minutes; thinking has none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOUR: Final = "1h"
 
 
 def _marks(block: Json) -> Iterator[str]:
-    """The lifetimes that a block and the blocks inside it ask for, in order."""
+    """Yield the lifetimes in a block and the blocks inside it, in order."""
     if not isinstance(block, Mapping):
         return
     inner = block.get("content")
@@ -32,19 +32,19 @@ def _marks(block: Json) -> Iterator[str]:
 
 
 def marked(wire: Json) -> int:
-    """Markers of a message. O(blocks)."""
+    """Return the number of markers in a message. O(blocks)."""
     return sum(1 for _ in _marks(wire))
 
 
 def markers(tools: Json, system: Json, wires: Sequence[Json]) -> Iterator[str]:
-    """The lifetime of every marker of a request, in the order in which the API reads them. O(blocks)."""
+    """Yield the lifetime of every marker of a request, in the order in which the API reads them. O(blocks)."""
     for listed in (tools, system, wires):
         for each in listed if isinstance(listed, list | tuple) else ():
             yield from _marks(each)
 
 
 def out_of_order(lifetimes: Sequence[str]) -> Iterator[bool]:
-    """For each marker, whether it asks for an hour after one that did not."""
+    """Yield for each marker whether it has an hour after one with less."""
     short = False
     for lifetime in lifetimes:
         yield short and lifetime == _HOUR
@@ -52,7 +52,7 @@ def out_of_order(lifetimes: Sequence[str]) -> Iterator[bool]:
 
 
 def bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A block, or a message, without the markers in it; the same object where it has none. O(blocks)."""
+    """Return a block or a message without its markers; the same object if it has none. O(blocks)."""
     if not marked(block):
         return block
     out = {key: value for key, value in block.items() if key != _MARKER}
@@ -63,7 +63,7 @@ def bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def unmarked(wire: Wire, keep: int) -> Wire:
-    """A message without its markers, all but its last `keep`; the same object where it has no more. O(blocks)."""
+    """Return a message with its last `keep` markers only; the same object if it has no more. O(blocks)."""
     if marked(wire) <= keep:
         return wire
     if keep <= 0:
@@ -72,7 +72,8 @@ def unmarked(wire: Wire, keep: int) -> Wire:
 
 
 def _newest(blocks: Sequence[Any], keep: int) -> list[Any]:
-    """Blocks without their markers, all but the last `keep`."""
+    """Return blocks with their last `keep` markers only."""
+    # The last ones stay: a later marker caches the blocks before it too.
     out: list[Any] = []
     for block in reversed(blocks):
         here = marked(block)
@@ -82,12 +83,12 @@ def _newest(blocks: Sequence[Any], keep: int) -> list[Any]:
 
 
 def within(tools: Json, system: Json, most: int) -> tuple[Json, Json]:
-    """Tools and system text with at most `most` markers, at least 1; what needs no change is the same object.
+    """Return tools and system text with at most `most` markers, at least 1. O(blocks).
 
-    The earliest of the system text go first, all but its last one, then the earliest of the tools: a later marker
-    caches what stands before it too, and the last of the system text caches all that every request begins with.
-    O(blocks).
+    What needs no change is the same object.
     """
+    # Removed first: the earliest of the system text, all but its last one, then the earliest of the tools. A later
+    # marker caches what precedes it too, and the last of the system text caches the beginning of every request.
     of_tools, of_system = len(list(markers(tools, None, ()))), len(list(markers(None, system, ())))
     over = of_tools + of_system - most
     if over <= 0:
@@ -101,7 +102,7 @@ def within(tools: Json, system: Json, most: int) -> tuple[Json, Json]:
 
 
 def in_order(blocks: Json, short: bool) -> tuple[Json, bool]:
-    """Blocks or tools with their markers in order, as `shortened`; the same object where they are. O(blocks)."""
+    """Return blocks or tools with their markers in order (see `shortened`); the same object if they are. O(blocks)."""
     if not isinstance(blocks, list | tuple):
         return blocks, short
     out: list[Any] = []
@@ -112,11 +113,11 @@ def in_order(blocks: Json, short: bool) -> tuple[Json, bool]:
 
 
 def shortened(block: Mapping[str, Any], short: bool) -> tuple[Mapping[str, Any], bool]:
-    """A block, or a message, whose markers for an hour stand behind none for five minutes; whether one such came yet.
+    """Shorten markers for an hour that follow one for five minutes; return also whether such a one came. O(blocks).
 
-    A marker for an hour behind one for five minutes asks for five minutes too. The same object where none does.
-    O(blocks).
+    The block or message is the same object if nothing changes.
     """
+    # Shortened and not removed: a cache for five minutes serves the next request, none does not.
     if not marked(block):
         return block, short
     out = dict(block)

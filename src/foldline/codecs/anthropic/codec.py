@@ -1,12 +1,12 @@
-"""Anthropic Messages: blocks in messages, the results of a turn at the start of one user message.
+"""Anthropic Messages: messages are lists of blocks, and the results of a turn start one message of the user.
 
 Sources of the shapes: Anthropic API reference, Messages; Anthropic docs, "Implement tool use" and "Extended thinking".
-The blocks of a tool that the provider runs (`server_tool_use`, `web_search_tool_result`, `mcp_tool_use` ...) are
-`Opaque` and pair by id. A result may stand messages after its use: where the turn was paused, or where the result of a
-client tool had to come first (docs, "Server tools"). A message with results has the role "user" here as on the wire.
+The blocks of tools that the provider runs (`server_tool_use`, `web_search_tool_result`, `mcp_tool_use` ...) are
+`Opaque` and pair by id. Their result may come several messages later: after a paused turn, or where the result of a
+client tool had to come first (docs, "Server tools"). A message with results has the role "user", as on the wire.
 
-System text stands outside the messages. A message with the role "system" or "developer" is read as such, so that the
-session can move it there; `sanitize` by itself can only send it as the user's.
+System text is outside the messages. A message of the role "system" or "developer" is read as one, so that the session
+can move it there; `sanitize`, which sees one message, can only send it as the user's.
 """
 
 from __future__ import annotations
@@ -42,31 +42,32 @@ LIMITS: Final = Limits(
     caps=Caps(max_media=100, max_messages=100_000, many_images=20),
     large_media=600,
 )
-"""The documents of names: `rulebook`. Anthropic, "Vision": 5 MB (of base64, as its errors count), 8,000 pixels; over 20
-images each may have 2,000. "Vision" and "PDF support": 100 images and pages for models with a window of 200,000 tokens,
-which its errors add up ("Too much media: 0 document pages + 103 images > 100"), 600 for those with a larger one.
-Messages API reference: 100,000 messages."""
+"""Names: see the rules. Anthropic, "Vision": 5 MB (of base64, as its errors count), 8,000 pixels; with more than 20
+images, 2,000 pixels each. "Vision" and "PDF support": 100 images and pages for models with a window of 200,000 tokens,
+which its errors add up ("Too much media: 0 document pages + 103 images > 100"), 600 for larger windows. Messages API
+reference: 100,000 messages."""
 
 ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 CALL_ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
-"""What the API takes as the id of a call, whole (its own message: "String should match pattern")."""
+"""The whole id of a call, as the API accepts it (its error: "String should match pattern")."""
 
 _NOT_IN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ONLY_ASSISTANT = frozenset({"tool_use", "thinking", "redacted_thinking"})
-THOUGHTS: Final = ("thinking", "redacted_thinking")  # compared, not hashed: a type may be anything in what is checked
+# A tuple, because membership then compares: unchecked JSON may have a type that cannot be hashed.
+THOUGHTS: Final = ("thinking", "redacted_thinking")
 
 FAILED: Final = "[The call failed.]"
-"""Says what the flag of a failed result said that cannot be sent as failed."""
+"""Stands for the flag of a failed result that cannot be sent as failed."""
 
 
 def is_blank(block: Mapping[str, Any]) -> bool:
-    """Whether this is a text block without visible text, which the API refuses."""
+    """Whether this is a text block without visible text, which the API refuses ("must be non-empty")."""
     return block.get("type") == "text" and not block["text"].strip()
 
 
 def is_empty(content: Json) -> bool:
-    """Whether a `content` says nothing at all."""
+    """Whether a `content` is empty: null, an empty list, or text without visible characters."""
     if isinstance(content, str):
         return not content.strip()
     return content is None or content == []
@@ -84,13 +85,13 @@ def _read_call(block: Mapping[str, Any]) -> ToolCall:
 
 
 def _caller(block: Mapping[str, Any]) -> str:
-    """The id of the code execution that a block came out of (docs, "Programmatic tool calling")."""
+    """Return the id of the code execution that made a call (docs, "Programmatic tool calling")."""
     caller = block.get("caller")
     return call_id_of(caller.get("tool_id")) if isinstance(caller, Mapping) else ""
 
 
 def _read_pair(block: Mapping[str, Any], part: Opaque) -> Opaque:
-    """A block with the ids of its pair, where it is one of a tool that the provider runs."""
+    """Return a block of a tool that the provider runs with the ids that pair it."""
     opens = call_id_of(block.get("id")) if is_use(part.type) else ""
     answers = call_id_of(block.get("tool_use_id")) if is_server_result(part.type) else ""
     return replace(part, opens=opens, answers=answers, caller=_caller(block))
@@ -98,6 +99,7 @@ def _read_pair(block: Mapping[str, Any], part: Opaque) -> Opaque:
 
 def is_use(kind: Json) -> bool:
     """Whether a block of this type calls a tool that the provider runs: "server_tool_use", "mcp_tool_use" ..."""
+    # By the ending: each new tool of the provider brings new types, and all so far end like this.
     return isinstance(kind, str) and kind.endswith("_tool_use")
 
 
@@ -125,6 +127,7 @@ def _settle_call(call: ToolCall) -> ToolCall:
     original = _read_call(raw)
     if raw.get("type") == "tool_use" and original == call:
         return call
+    # Arguments that did not change keep their object: its order of keys is part of the cached prefix.
     same = raw and original.arguments == call.arguments
     block = {**raw, "type": "tool_use", "id": call.id, "name": call.name}
     return replace(call, raw={**block, "input": raw.get("input") if same else object_of(call.arguments)})
@@ -163,8 +166,8 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
     if base is None:
         base = {"role": "user" if message.role == "tool" else message.role}
     # Blank text is left out: the API refuses it.
-    kept = [part for part in parts if not (isinstance(part, Text) and not part.text.strip())]
-    content, settled = settle_content(base.get("content"), kept, _settle)
+    visible = [part for part in parts if not (isinstance(part, Text) and not part.text.strip())]
+    content, settled = settle_content(base.get("content"), visible, _settle)
     return {**base, "content": EMPTY if is_empty(content) else content}, settled
 
 
@@ -172,7 +175,7 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
 
 
 def _mend_id(value: Json, what: str, faults: list[str]) -> str:
-    """The same id for the same value, so that a result still finds its call."""
+    # A function of the value alone, so that a call and its result get the same id without knowing each other.
     if isinstance(value, str) and CALL_ID.fullmatch(value):
         return value
     fixed = _NOT_IN_ID.sub("_", named_id(value))
@@ -185,6 +188,7 @@ def _mend_use(block: Mapping[str, Any], known: Collection[str], faults: list[str
     call_id = _mend_id(block.get("id"), "call", faults)
     if call_id != block.get("id"):
         fixed["id"] = call_id
+    # A call is repaired, never left out: its result, in another message, would lose its partner.
     if not isinstance(block.get("name"), str) or not block["name"]:
         fixed["name"] = "unknown_tool"
         faults.append("a call named no tool")
@@ -198,7 +202,7 @@ def _mend_use(block: Mapping[str, Any], known: Collection[str], faults: list[str
 
 
 def _mend_listed(content: Json, faults: list[str]) -> Json:
-    """A list of blocks with the images and documents that are taken; the same object if they all are."""
+    """Mend the images and documents of a list of blocks; the same object if all are accepted."""
     if not isinstance(content, list | tuple):
         return content
     mended = [mend_media(block, LIMITS, "text", faults) for block in content]
@@ -206,10 +210,9 @@ def _mend_listed(content: Json, faults: list[str]) -> Json:
 
 
 def _mend_failed(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
-    """A failed result that holds more than text, as one that did not fail: the API takes only text in failed ones.
-
-    What it shows is worth more than the flag, and a line says what the flag said.
-    """
+    """Send a failed result with more than text as one that did not fail."""
+    # The API accepts only text in failed results ("all content must be type `text` if `is_error` is true"). Without
+    # its images the result would lose the screenshot of the failure; the flag can be replaced by a line.
     content = block.get("content")
     if block.get("is_error") is not True or not isinstance(content, list | tuple):
         return block
@@ -235,19 +238,21 @@ def _mend_assistant(block: Mapping[str, Any], known: Collection[str], faults: li
     if kind == "tool_use":
         return _mend_use(block, known, faults)
     if kind == "thinking" and not block.get("signature"):
+        # The signature is required ("signature: Field required") and nobody but the provider can make one. As
+        # text it would become an answer that the model never gave.
         faults.append("thinking without its signature was left out")
         return None
     if kind == "tool_result":
         faults.append("a result in an assistant message was left out")
         return None
-    if kind in THOUGHTS and "cache_control" in block:
+    if kind in THOUGHTS and "cache_control" in block:  # docs, "Prompt caching": what cannot be cached
         faults.append("thinking takes no cache marker; it was left out")
         return {key: value for key, value in block.items() if key != "cache_control"}
     return _mend_pair(block, faults)
 
 
 def _mend_pair(block: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
-    """One half of a call that the provider runs. Both halves of one without an id get the same substitute name."""
+    # Both halves of a pair without an id get the same substitute, so they still find each other.
     for name, applies, what in (
         ("id", is_use, "call of the provider's"),
         ("tool_use_id", is_server_result, "result of the provider's"),
@@ -278,6 +283,8 @@ def _mend_blocks(
         elif (mended := mend(block, known, faults)) is not None:
             kept.append(mended)
     if not assistant:
+        # A text before a result reads as if the user had answered first: the API then reports the call as unanswered.
+        # The sort is stable, so results keep their order, and so do the other blocks.
         ordered = sorted(kept, key=lambda block: block["type"] != "tool_result")
         if not same_items(ordered, kept):
             faults.append("results were put before the other blocks")
@@ -288,7 +295,7 @@ def _mend_blocks(
 def _mend(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     wire = mend_encoding(wire, faults)
     role = wire["role"]
-    if role not in {"user", "assistant"}:
+    if role not in {"user", "assistant"}:  # the user's, since nobody may put words into the mouth of the model
         why = "has no place among the messages" if ROLES.get(role) == "system" else "is unknown"
         faults.append(f"the role {role!r} {why}; sent as user")
         role = "user"
@@ -297,13 +304,16 @@ def _mend(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     if isinstance(content, list | tuple):
         content = _mend_blocks(content, role == "assistant", known, faults)
     if is_empty(content):
+        # A last assistant message may be empty (a prefill), but one message does not know that it is the last.
         faults.append(f"{'an assistant' if role == 'assistant' else 'a user'} message that says nothing was left out")
         return None
     return wire if content is wire.get("content") else {**wire, "content": content}
 
 
 def _failed(opened: Opaque, text: str) -> Wire:
-    """The result block of a use that failed."""
+    """Return the result block of a failed use."""
+    # Two shapes: MCP results carry text, those of the provider's own tools an error object of a type of their own
+    # (docs, the page of each tool). Both variants of tool search share one type of result.
     if opened.type != "server_tool_use":
         kind = f"{opened.type.removesuffix('_tool_use')}_tool_result"
         content: Json = [{"type": "text", "text": text}]
@@ -318,7 +328,7 @@ def _failed(opened: Opaque, text: str) -> Wire:
 
 
 class Anthropic(MessageCodec):
-    """The codec of "anthropic": the user speaks first, system text stands outside."""
+    """The codec of "anthropic": the user speaks first, system text is outside the messages."""
 
     dialect: Final = "anthropic"
     user_first: Final = True
@@ -331,22 +341,21 @@ class Anthropic(MessageCodec):
         super().__init__(_mend, _revise, "content")
 
     def read(self, wire: Wire) -> Message:
-        """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
+        """Read a JSON object; an unknown role is read as "user". Raises InvalidInput without a role."""
         role = role_of(wire)
         return Message(ROLES.get(role, "user"), read_content(wire.get("content"), _read_block), wire=wire)
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
-        """A message of our own, from the user unless the assistant is asked for."""
+        """Return a message of Foldline's own, from the user unless `role` is "assistant"."""
         text = clean(text)
         wire = {"role": "assistant" if role == "assistant" else "user", "content": text if text.strip() else EMPTY}
         return replace(self.read(wire), kind=kind)
 
     def answer(self, call: ToolCall, text: str) -> Message:
-        """A user message with a result of ours for a call that has none."""
+        """Return a message of the user with a result for a call that has none."""
         block = {"type": "tool_result", "tool_use_id": call.id, "content": clean(text)}
         return replace(self.read({"role": "user", "content": [block]}), kind="notice")
 
     def stand_in(self, opened: Opaque, text: str) -> Message | None:
-        """A failed result of ours for the use of a tool that the provider runs, as the assistant's (docs, the page of
-        each such tool: "error_code")."""
+        """Return a failed result for the use of a tool that the provider runs, in a message of the assistant."""
         return replace(self.read({"role": "assistant", "content": [_failed(opened, clean(text))]}), kind="notice")

@@ -1,4 +1,4 @@
-"""The rules of the Messages API: calls, results and thinking blocks, and the system text and tools beside them."""
+"""The rules of the Messages API: messages, calls, results and thinking, then system text, tools and cache markers."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ RULES: Final = table_of(
 
 
 def check_outside(found: Findings, system: Json, tools: Json, wires: Sequence[Json]) -> None:
-    """Note what is wrong with the system text and the tools, and with the cache markers of all. O(size)."""
+    """Note the faults of the system text and the tools, and those of all cache markers. O(size)."""
     blocks = system if isinstance(system, list | tuple) else ()
     if any(is_blank(block) for block in blocks if isinstance(block, Mapping)):
         found.add(None, "system-text")
@@ -134,13 +134,14 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
             continue
         check_content(found, index, wire.get("content"))
         blocks = _blocks(wire)
+        # A last assistant message may be an empty prefill; the API says so in the error for all others.
         last_assistant = role == "assistant" and index == len(wires) - 1
         if is_empty(wire.get("content")) and not (last_assistant and wire.get("content") == []):
             found.add(index, "empty-content")
         if any(map(is_blank, blocks)):
             found.add(index, "blank-text")
         results = [block for block in blocks if block.get("type") == "tool_result"]
-        pairs.take(index, role, blocks)
+        pairs.add(index, role, blocks)
         if role == "user":
             _check_results(found, index, results, waiting)
             _check_user_blocks(found, index, blocks)
@@ -157,21 +158,23 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
 
 @dataclass(slots=True)
 class _Pairs:
-    """The calls of tools that the provider runs, and what came of them."""
+    """The calls of tools that the provider runs, and their results."""
 
     found: Findings
     open: dict[str, int] = field(default_factory=dict)
-    """The message of each call that has no result yet."""
+    """The message of each call without a result."""
     opened: set[str] = field(default_factory=set)
     callers: dict[str, str] = field(default_factory=dict)
 
-    def take(self, index: int, role: str, blocks: Sequence[Mapping[str, Any]]) -> None:
-        """Note what is wrong with the pairs of one more message."""
+    def add(self, index: int, role: str, blocks: Sequence[Mapping[str, Any]]) -> None:
+        """Note the faults in the pairs of one more message."""
         if role == "user":
+            # Results alone continue the turn of the model, in which the provider may still answer its own calls. Words
+            # of the user end it ("Handling stop reasons").
             if any(block.get("type") != "tool_result" for block in blocks):
-                self._end(())
+                self._end_turn(())
             return
-        self._end(self._goes_on(blocks))
+        self._end_turn(self._continued(blocks))
         for block in blocks:
             kind, caller = block.get("type"), _caller(block)
             if caller and caller not in self.opened:
@@ -190,13 +193,14 @@ class _Pairs:
                 else:
                     self.found.add(index, "server-result-without-use", f"a {kind} for {answered!r}, which is not there")
 
-    def _goes_on(self, blocks: Sequence[Mapping[str, Any]]) -> set[str]:
-        """What the provider is at, and goes on with in an assistant message."""
+    def _continued(self, blocks: Sequence[Mapping[str, Any]]) -> set[str]:
+        """Return the open calls that an assistant message continues."""
+        # Code that the provider runs stays open while the calls that it makes are answered.
         answered = {_id(block.get("tool_use_id")) for block in blocks if is_server_result(block.get("type"))}
         return answered | set(map(_caller, blocks)) | {self.callers.get(opened, "") for opened in answered}
 
-    def _end(self, but: Collection[str]) -> None:
-        for opened in [opened for opened in self.open if opened not in but]:
+    def _end_turn(self, continued: Collection[str]) -> None:
+        for opened in [opened for opened in self.open if opened not in continued]:
             index = self.open.pop(opened)
             self.found.add(index, "server-use-without-result", f"the call {opened!r} has no result in its turn")
 
@@ -237,6 +241,7 @@ def _check_user_blocks(found: Findings, index: int, blocks: Sequence[Mapping[str
         if kind in ("tool_use", *THOUGHTS) or is_use(kind) or is_server_result(kind):
             found.add(index, "block-place", f"a {kind} block in a user message")
     check_media(found, index, blocks, "text")
+    # In order exactly if no result follows another block: False sorts before True.
     flags = [kind != "tool_result" for kind in kinds]
     if flags != sorted(flags):
         found.add(index, "results-first")

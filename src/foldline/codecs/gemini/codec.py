@@ -1,12 +1,12 @@
-"""Gemini `generateContent`: parts in contents, the results of a turn in one content of the user.
+"""Gemini `generateContent`: contents are lists of parts, and the results of a turn are one content of the user.
 
 Sources of the shapes: Gemini API reference, "Generating content" (Content, Part, FunctionCall, FunctionResponse, Blob,
-FileData); Gemini API docs, "Function calling", "Thought signatures", "Code execution". JSON of protocol buffers takes
-each field in two spellings (`functionCall`, `function_call`); both are read, and a block keeps the one it came in.
+FileData); Gemini API docs, "Function calling", "Thought signatures", "Code execution". JSON of protocol buffers
+accepts each field in two spellings (`functionCall`, `function_call`); both are read, and a block keeps its own.
 
-An id of a call is optional. A call without one pairs by its name and its place among the calls of that name, so it gets
-an id here that never reaches the wire: `#name` for the first of a message, `#name:2` for the second. A content with
-results has the role "user" here as on the wire. A thought signature belongs to the very part that it came in ("Thought
+The id of a call is optional. A call without one pairs by its name and its place among the calls of that name, so it
+gets an id here that never reaches the wire: `#name` for the first of a message, `#name:2` for the second. A content
+with results has the role "user", as on the wire. A thought signature belongs to the very part that it came in ("Thought
 signatures": return it in that part, never merge parts), so it stays in the `raw` of the part and is never moved.
 """
 
@@ -50,10 +50,10 @@ from foldline.messages import (
 __all__ = ["Gemini", "signed_call"]
 
 _WIRE_ROLES: Final = {"user": "user", "tool": "user", "assistant": "model", "system": "system"}
+# The keys of a response that hold its text (API reference: FunctionResponse). Without them, all of it is the output.
 _OUTPUTS: Final = ("output", "error")
-"""The keys of a response that hold its text (API reference: FunctionResponse); without them all of it is the output."""
 
-_OLD_RESULTS: Final = ("result", "content")  # what LangChain, LiteLLM and the first examples of the docs write
+_OLD_RESULTS: Final = ("result", "content")  # from LangChain, LiteLLM and the first examples of the docs
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,8 @@ def _read_call(part: Mapping[str, Any], body: Mapping[str, Any], call_id: str) -
 
 
 def _output_key(response: Mapping[str, Any]) -> str | None:
-    """The key of a response whose value is the text of the result; None where all of it is."""
+    """Return the key of a response whose value is the text of the result; None if all of it is."""
+    # Only where it is the single key: a tool may return an object that happens to have a field `output`.
     found = [key for key in _OUTPUTS if isinstance(response.get(key), str)]
     if not found and len(response) == 1:
         found = [key for key in _OLD_RESULTS if isinstance(response.get(key), str)]
@@ -90,7 +91,7 @@ def _read_response(part: Mapping[str, Any], body: Mapping[str, Any], call_id: st
 
 
 def _read_data(part: Json) -> Part:
-    """A part that is neither a call nor a result."""
+    """Read a part that is neither a call nor a result."""
     if not isinstance(part, Mapping):
         return Opaque("unknown", raw=part)
     media = read_block(part)
@@ -126,7 +127,7 @@ def _read_parts(parts: Json) -> tuple[Part, ...]:
 
 
 def _with_id(body: Mapping[str, Any], call_id: str) -> dict[str, Any]:
-    """A call or a result with its id, unless it pairs by its place."""
+    """Return a call or a result with its id, unless it pairs by its place."""
     out = dict(body)
     if call_id and not call_id.startswith(POSITIONAL):
         out["id"] = call_id
@@ -161,7 +162,7 @@ def _settle_response(result: ToolResult) -> ToolResult:
     if body and original == result and _same_id(body, result.call_id):
         return result
     out = _with_id(body, result.call_id)
-    if "name" not in out:
+    if "name" not in out:  # required, and a result from another dialect has only the id of its call
         out["name"] = name_of(result.call_id)
     inner = tuple(_settle(part) for part in result.parts)
     text = "\n".join(part.text for part in inner if isinstance(part, Text))
@@ -180,13 +181,13 @@ def _settle_response(result: ToolResult) -> ToolResult:
 
 
 def name_of(call_id: str) -> str:
-    """The name of the tool in an id that says it; a name that stands for any other where it does not."""
+    """Return the tool's name in a positional id; a placeholder for any other id."""
     named = call_id.removeprefix(POSITIONAL).rpartition(":") if call_id.startswith(POSITIONAL) else ("", "", "")
     return (named[0] or named[2]) or "unknown_tool"
 
 
 def _settle(part: Part) -> Part:
-    """The part with `raw` as it is sent. Raises InvalidInput for a part that has no JSON in this dialect."""
+    """Return the part with `raw` as it is sent. Raises InvalidInput for a part without JSON in this dialect."""
     raw = part.raw
     match part:
         case ToolCall():
@@ -200,7 +201,7 @@ def _settle(part: Part) -> Part:
         case Document() if part.text and raw is None:
             return Text(part.text, raw={"text": part.text})
         case Reasoning() if isinstance(raw, Mapping) and raw.get("text", "") != part.text:
-            if part.signed:
+            if part.signed:  # the signature covers the text, so an edited thought would be refused
                 raise InvalidInput("signed reasoning is sent as it came or not at all")
             return replace(part, raw={**raw, "text": part.text})
     if raw is None:
@@ -209,7 +210,7 @@ def _settle(part: Part) -> Part:
 
 
 def _is_blank(part: Part) -> bool:
-    """Whether this is a text without words and without a signature, which the API refuses."""
+    # The API refuses a text without words ("must have a text parameter") except beside a signature, which may not move.
     signed = isinstance(part.raw, Mapping) and is_signed(part.raw)
     return isinstance(part, Text) and not part.text.strip() and not signed
 
@@ -223,13 +224,13 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
 
 
 def signed_call(call: ToolCall) -> ToolCall:
-    """A call of another model, with what stands for its signature."""
+    """Return a call of another model with the placeholder of a signature."""
     body = {"name": call.name, "args": object_of(call.arguments)}
     return replace(call, raw={"functionCall": _with_id(body, call.id), SIGNATURE: NO_VALIDATION})
 
 
 class Gemini(MessageCodec):
-    """The codec of "gemini": the user speaks first, system text stands outside, one content a turn."""
+    """The codec of "gemini": the user speaks first, system text is outside the contents, a turn is one content."""
 
     dialect: Final = "gemini"
     user_first: Final = True
@@ -242,7 +243,7 @@ class Gemini(MessageCodec):
         super().__init__(mended_content, _revise, "parts")
 
     def read(self, wire: Wire) -> Message:
-        """The message that a content stands for; no role is the user's. Raises InvalidInput for what is no object."""
+        """Read a content; without a role it is the user's. Raises InvalidInput for anything but an object."""
         if not isinstance(wire, Mapping):
             raise InvalidInput(f"a message must be a JSON object, not {type(wire).__name__}")
         role = wire.get("role") or "user"
@@ -252,14 +253,15 @@ class Gemini(MessageCodec):
         return Message(spoken, _read_parts(wire.get("parts")), wire=wire)
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
-        """A content of our own, from the user unless the assistant is asked for."""
+        """Return a content of Foldline's own, from the user unless `role` is "assistant"."""
         text = clean(text)
         part = {"text": text if text.strip() else EMPTY}
         return replace(self.read({"role": "model" if role == "assistant" else "user", "parts": [part]}), kind=kind)
 
     def answer(self, call: ToolCall, text: str) -> Message:
-        """A content with a function response of ours for a call that has none."""
+        """Return a content with a function response for a call that has none."""
         body = {**_with_id({}, call.id), "name": call.name, "response": {"output": clean(text)}}
         part = {"functionResponse": body}
+        # Not read back: a positional id is not on the wire, and a lone response would be the first of its name.
         result = _read_response(part, body, call.id)
         return Message("user", (result,), wire={"role": "user", "parts": [part]}, kind="notice")

@@ -1,7 +1,7 @@
-"""Parts of Gemini's contents: what they hold, how a call and its result pair, and which of them the API takes.
+"""Parts of Gemini's contents: what they hold, how a call and its result pair, and which of them the API accepts.
 
 Sources: Gemini API reference, "Generating content" (Part, FunctionCall, FunctionResponse, FunctionDeclaration). JSON of
-protocol buffers takes each field in two spellings, `functionCall` and `function_call`: both are read.
+protocol buffers accepts each field in two spellings, `functionCall` and `function_call`: both are read.
 """
 
 from __future__ import annotations
@@ -55,11 +55,10 @@ ROLES: Final[dict[str, Role]] = {
     "developer": "system",
 }
 POSITIONAL: Final = "#"
-"""What the id of a call without one begins with: it says the name and the place, and is never sent."""
+"""The prefix of an id for a call without one. It names the tool and the place, and is never sent."""
 
 NO_VALIDATION: Final = "skip_thought_signature_validator"
-"""Stands for the signature of a call that the model did not make ("Thought signatures", FAQ: calls of
-another model)."""
+"""Replaces the signature of a call by another model ("Thought signatures", FAQ: calls of another model)."""
 
 DATA: Final = (
     "text",
@@ -72,30 +71,30 @@ DATA: Final = (
     "toolCall",
     "toolResponse",
 )
-"""The fields of a part that hold its data; one of them must stand (API reference: Part, union field `data`)."""
+"""The fields of a part that hold its data; a part has one of them (API reference: Part, union field `data`)."""
 
 SIGNATURE: Final = "thoughtSignature"
 
 
 def parts_of(wire: Json) -> list[Mapping[str, Any]]:
-    """The parts of a content that are objects. O(parts)."""
+    """Return the parts of a content that are objects. O(parts)."""
     parts = wire.get("parts") if isinstance(wire, Mapping) else None
     return [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list | tuple) else []
 
 
 def body_in(part: Mapping[str, Any], field: str) -> Mapping[str, Any] | None:
-    """The object that a part holds in a field, in either spelling; None for none."""
+    """Return the object in a field of a part, in either spelling, or None."""
     found = field_in(part, field)
     return found if isinstance(found, Mapping) else None
 
 
 def calls_in(wire: Json) -> list[Mapping[str, Any]]:
-    """The function calls of a content. O(parts)."""
+    """Return the function calls of a content. O(parts)."""
     return [body for part in parts_of(wire) if (body := body_in(part, "functionCall")) is not None]
 
 
 def responses_in(wire: Json) -> list[Mapping[str, Any]]:
-    """The function responses of a content. O(parts)."""
+    """Return the function responses of a content. O(parts)."""
     return [body for part in parts_of(wire) if (body := body_in(part, "functionResponse")) is not None]
 
 
@@ -105,13 +104,13 @@ def is_signed(part: Mapping[str, Any]) -> bool:
 
 
 def positional_ids(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The id of each call, or result, of one content: its own, or its name and its place. O(calls)."""
+    """Return the id of each call or result of one content: its own, or its name and its place. O(calls)."""
     seen: Counter[str] = Counter()
     return [id_of(body, seen) for body in bodies]
 
 
 def id_of(body: Mapping[str, Any], seen: Counter[str]) -> str:
-    """The id of one more call, or result; `seen` counts the names that came without one."""
+    """Return the id of one more call or result; `seen` counts the names without one."""
     own = call_id_of(body.get("id"))
     if own:
         return own
@@ -122,7 +121,7 @@ def id_of(body: Mapping[str, Any], seen: Counter[str]) -> str:
 
 
 def key_of(part: Mapping[str, Any], field: str) -> str:
-    """The spelling in which a part has a field."""
+    """Return the spelling in which a part has a field."""
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", field).lower()
     return snake if snake in part and field not in part else field
 
@@ -131,10 +130,9 @@ def key_of(part: Mapping[str, Any], field: str) -> str:
 
 
 def _steps(wires: Sequence[Json]) -> list[tuple[int, int, bool]]:
-    """The steps with calls of the current turn: the content, the part with its first call, whether that is signed.
-
-    A turn begins with what the user says ("Thought signatures": turns and steps); results of calls go on with it.
-    """
+    """Return the steps with calls of the current turn: content, part of the first call, whether that is signed."""
+    # Only the current turn is validated. It begins with the user's words ("Thought signatures": turns and steps), and
+    # results continue it. Of parallel calls only the first is signed.
     out: list[tuple[int, int, bool]] = []
     for index in reversed(range(len(wires))):
         wire = wires[index]
@@ -150,13 +148,14 @@ def _steps(wires: Sequence[Json]) -> list[tuple[int, int, bool]]:
 
 
 def unsigned_steps(wires: Sequence[Json]) -> list[int]:
-    """The contents of the current turn whose first call has no signature, where others have one. O(the turn)."""
+    """Return the contents of the current turn whose first call lacks a signature while others have one. O(the turn)."""
+    # A model without thinking signs nothing, and then nothing is missing.
     steps = _steps(wires)
     return [index for index, _, signed in steps if not signed] if any(signed for *_, signed in steps) else []
 
 
 def signed_steps(wires: Sequence[Wire]) -> list[Wire]:
-    """The contents with something in place of each signature that `unsigned_steps` misses. O(contents)."""
+    """Return the contents with a placeholder for each signature that `unsigned_steps` misses. O(contents)."""
     out = list(wires)
     missing = set(unsigned_steps(wires))
     for index, at, _ in _steps(wires):
@@ -171,7 +170,7 @@ def signed_steps(wires: Sequence[Wire]) -> list[Wire]:
 
 
 def _mend_named(part: Mapping[str, Any], field: str, known: Collection[str], faults: list[str]) -> Mapping[str, Any]:
-    """A call or a result with a name that is taken, and with an object where one must stand."""
+    """Return a call or a result with an accepted name, and with an object where one is required."""
     key = key_of(part, field)
     body = part[key]
     fixed: dict[str, Any] = {}
@@ -233,7 +232,7 @@ def _mend_part(part: Json, model: bool, known: Collection[str], faults: list[str
 
 
 def mended_content(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
-    """The content as the API takes it, seen alone; the same object if it is taken, None where nothing may be sent."""
+    """Return the content as the API accepts it, seen alone: the same object if accepted, None if nothing is left."""
     wire = mend_encoding(wire, faults)
     role = wire.get("role")
     spoken = ROLES.get(role, "user") if isinstance(role, str) else "user"
@@ -252,7 +251,7 @@ def mended_content(wire: Wire, faults: list[str], known: Collection[str]) -> Wir
         if model:
             faults.append("a content of the model that says nothing was left out")
             return None
-        # Two turns of the model would meet where a content of the user goes, which the API refuses.
+        # Left out, it would let two turns of the model meet, which the API refuses.
         faults.append("a content of the user said nothing; it was given a text")
         return {**wire, "parts": [{"text": EMPTY}]}
     return wire if isinstance(given, list | tuple) and same_items(kept, given) else {**wire, "parts": kept}

@@ -100,6 +100,7 @@ def check_gemini(found: Findings, wires: Sequence[Wire]) -> None:
         role = _check_role(found, index, wire)
         if role is None:
             continue
+        # The first content that has a role decides: a broken one before it is noted by itself.
         if not before and role != "user":
             found.add(index, "user-first")
         _check_parts(found, index, wire, role)
@@ -121,7 +122,7 @@ def check_gemini(found: Findings, wires: Sequence[Wire]) -> None:
 
 
 def _check_role(found: Findings, index: int, wire: Json) -> str | None:
-    """The role of a content, the user's where it names none; None for what is no content (which is noted)."""
+    """Return the role of a content, "user" by default; None for anything else, which is noted."""
     given = wire.get("role") if isinstance(wire, Mapping) else None
     if not isinstance(wire, Mapping) or not ("parts" in wire or (isinstance(given, str) and given)):
         found.add(index, "object")
@@ -173,7 +174,8 @@ def _check_part(found: Findings, index: int, part: Mapping[str, Any], role: str)
 
 
 def _check_answers(found: Findings, index: int, answers: Sequence[str], waiting: Sequence[str]) -> None:
-    """Note responses without a call in the turn before, and calls of it without a response."""
+    """Note responses without a call in the turn before, and calls of that turn without a response."""
+    # A list, not a set: calls without ids of their own may repeat, and the API compares numbers of parts.
     left = list(waiting)
     for answer in answers:
         if answer in left:

@@ -1,12 +1,12 @@
 """OpenAI Chat Completions: the dialect of most servers.
 
-Source of the shapes: OpenAI API reference, Chat Completions, request body `messages`. Fields of other servers that say
-something are read too: `reasoning_content` (DeepSeek, vLLM), `reasoning` and `reasoning_details` (OpenRouter),
+Source of the shapes: OpenAI API reference, Chat Completions, request body `messages`. Fields of other servers with
+content are read too: `reasoning_content` (DeepSeek, vLLM), `reasoning` and `reasoning_details` (OpenRouter),
 `thinking_blocks` (LiteLLM). They, `refusal`, `audio` and `function_call` are fields of the message, not blocks: the
 `raw` of such a part is the field with its value, for example {"refusal": "No."}.
 
-The retired role "function" is no longer taken by all servers of the dialect: such a message is read as one from the
-user. A retired `function_call` waits for no result and passes as `Opaque`.
+Not all servers of the dialect accept the retired role "function" any more: such a message is read as one from the user.
+A retired `function_call` waits for no result and passes as `Opaque`.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from foldline.messages import (
 
 __all__ = ["LIMITS", "ROLES", "OpenAIChat", "says_nothing"]
 
+# Fields with reasoning; True if it may hold signatures, which the provider behind the server verifies.
 _THOUGHT_FIELDS = {"reasoning_content": False, "reasoning": False, "reasoning_details": True, "thinking_blocks": True}
-"""Fields with reasoning; True where it may hold signatures, which the provider behind the server verifies."""
 
 _PART_FIELDS = frozenset({"refusal", *OTHER_FIELDS, *_THOUGHT_FIELDS})
 _OWN_FIELDS = frozenset({"content", "tool_calls", *_PART_FIELDS})
 
 APART: Final = "[What the results above hold besides text:]"
-"""Stands before the images of tool messages, which hold only text (OpenAI API reference, tool message)."""
+"""Introduces the images of tool messages, which hold only text (OpenAI API reference, tool message)."""
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -102,7 +102,8 @@ def _assistant_parts(wire: Wire) -> tuple[Part, ...]:
 
 
 def _field_of(part: Part) -> str | None:
-    """The message field that a part stands for, None for a content block or a call."""
+    """Return the message field that a part stands for, None for a content block or a call."""
+    # A block has a type, a field has none: that tells {"refusal": "No."} from a block of the type "refusal".
     raw = part.raw
     if isinstance(raw, Mapping) and "type" not in raw:
         return next((field for field in raw if field in _PART_FIELDS), None)
@@ -126,6 +127,7 @@ def _settle_field(part: Part, field: str) -> Part:
     if isinstance(part, Text) and value != part.text:
         return replace(part, raw={field: part.text})
     if isinstance(part, Reasoning) and part.text != _read_thought(field, value).text:
+        # A signature covers the text, and a list of details has no single text to replace.
         if part.signed or not isinstance(value, str):
             raise InvalidInput("signed reasoning is sent as it came or not at all")
         return replace(part, raw={field: part.text})
@@ -144,7 +146,8 @@ def _is_call(part: Part) -> bool:
 
 
 def _rebuilt(base: Wire, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The message with other values in the fields that parts stand for: order and unknown fields stay, nulls too."""
+    """Return the message with other values in the fields that parts stand for."""
+    # Order, unknown fields and nulls stay: the bytes of an unchanged prefix are what a provider's cache compares.
     out = {
         key: fields.get(key) if key in _OWN_FIELDS else value
         for key, value in base.items()
@@ -169,6 +172,8 @@ def _revise_plain(base: Wire, parts: Sequence[Part], assistant: bool) -> tuple[W
     calls = [part.raw for part in out if _is_call(part)]
     if calls:
         fields["tool_calls"] = calls
+    # Without text: servers require the field, null is accepted only beside calls, and Mistral refuses a message with
+    # neither text nor calls. An empty content that was there stays as it was, "" or [].
     if inner:
         fields["content"] = content
     elif not assistant:
@@ -213,7 +218,7 @@ class OpenAIChat(MessageCodec):
         super().__init__(mended_wire, _revise)
 
     def read(self, wire: Wire) -> Message:
-        """The message that a JSON object stands for, an unknown role read as "user". Without one: InvalidInput."""
+        """Read a JSON object; an unknown role is read as "user". Raises InvalidInput without a role."""
         role = role_of(wire)
         if role == "assistant":
             return Message("assistant", _assistant_parts(wire), wire=wire)
@@ -223,18 +228,19 @@ class OpenAIChat(MessageCodec):
         return Message(ROLES.get(role, "user"), content, wire=wire)
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
-        """A message of our own."""
+        """Return a message of Foldline's own."""
         wire = {"role": role if role in ROLES else "user", "content": clean(text) or EMPTY}
         return replace(self.read(wire), kind=kind)
 
     def answer(self, call: ToolCall, text: str) -> Message:
-        """A result of ours for a call that has none."""
-        said = clean(text)
-        wire = {"role": "tool", "tool_call_id": call.id, "content": said}
-        return Message("tool", (ToolResult(call.id, read_content(said), raw=wire),), wire=wire, kind="notice")
+        """Return a result for a call that has none."""
+        content = clean(text)
+        wire = {"role": "tool", "tool_call_id": call.id, "content": content}
+        return Message("tool", (ToolResult(call.id, read_content(content), raw=wire),), wire=wire, kind="notice")
 
     def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
-        """The results of a turn as text alone, and a user message with the images and files that were among them."""
+        """Return the results of a turn as text, and a message of the user with their images and files."""
+        # Behind all results of the turn: any other message between a call and its results is refused.
         out: list[Message] = []
         seen: list[Part] = []
         for message in results:

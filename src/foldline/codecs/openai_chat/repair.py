@@ -1,4 +1,4 @@
-"""What servers of Chat Completions take of a message, seen alone, and what stands for the rest."""
+"""Repair of a message for servers of Chat Completions, seen alone."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LIMITS: Final = Limits(
     image_chars=20 * 1024 * 1024 * 4 // 3,
     caps=Caps(max_images=500),
 )
-"""The documents of names: `rulebook`. OpenAI, "Images and vision": 20 MB, 500 images a request. Older Chat servers take
-an id of 40 characters, but vLLM itself gives out ids of 46."""
+"""Names: see the rules. OpenAI, "Images and vision": 20 MB, 500 images a request. Older Chat servers accept ids of 40
+characters only, but vLLM itself gives out ids of 46."""
 
 ROLES: Final[dict[str, Role]] = {
     "system": "system",
@@ -40,11 +40,11 @@ ROLES: Final[dict[str, Role]] = {
 """The roles on the wire. "developer" is the system role of newer OpenAI models."""
 
 OTHER_FIELDS: Final = ("audio", "function_call")
-"""Fields of a message that say something and are neither content nor calls."""
+"""Fields of a message that hold an answer and are neither content nor calls."""
 
 
 def says_nothing(wire: Wire) -> bool:
-    """Whether an assistant message has neither text nor calls nor anything that stands for them."""
+    """Whether an assistant message has neither text nor calls nor anything in their place."""
     if wire.get("content") not in (None, "", []):
         return False
     return not any(wire.get(field) for field in ("tool_calls", "refusal", *OTHER_FIELDS))
@@ -77,11 +77,12 @@ def _mend_call(call: Mapping[str, Any], known: Collection[str], faults: list[str
     if kind == "custom" and not isinstance(body.get("input"), str):
         fixed[kind] = {**body, "input": "" if body.get("input") is None else json_text(body["input"])}
         faults.append(f"the input of call {call_id!r} was not text")
+    # Repaired and never left out: the result that follows would answer no call.
     return {**call, **fixed} if fixed else call
 
 
 def _bounded(call_id: str, faults: list[str]) -> str:
-    """The same id for the same value, so that a result still finds its call."""
+    # A function of the id alone, so that a result still finds its call.
     bounded = LIMITS.call_id(call_id)
     if bounded != call_id:
         faults.append(f"the id of a call had {len(call_id)} characters; sent as {bounded!r}")
@@ -89,11 +90,12 @@ def _bounded(call_id: str, faults: list[str]) -> str:
 
 
 def _mend_author(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
-    """The message with a `name` that is taken; without one where nothing is left of it."""
+    """Return the message with an accepted `name`, or without one if nothing is left of it."""
     name = wire.get("name")
     if name is None:
         return wire
     given = name if isinstance(name, str) else ""
+    # The `name` of a tool message is that of its tool and must agree with the call; any other is an author's.
     fit = LIMITS.call_name(given, known) if wire["role"] == "tool" and given else good_author(given)
     if fit and fit == name:
         return wire
@@ -102,11 +104,11 @@ def _mend_author(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
 
 
 def _mend_parts(content: Json, role: str, faults: list[str]) -> Json:
-    """A `content` with the images and files that are taken, and where they are taken; the same object if all are."""
+    """Mend the images and files of a `content`; the same object if all are accepted where they are."""
     if not isinstance(content, list | tuple):
         return content
     if role == "tool":
-        return content  # `apart` shows its images to the model in another way
+        return content  # `apart` moves its images into a message of the user
     if role != "user":
         return only_text(content, "text", f"a message of the role {role!r}", faults)
     mended = [mend_media(block, LIMITS, "text", faults) for block in content]
@@ -121,15 +123,15 @@ def _mend_calls(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
     elif not calls:
         faults.append("an empty list of calls was taken out")
     mended = [_mend_call(call, known, faults) for call in calls]
-    if not mended:
+    if not mended:  # an empty list is refused ("array with minimum length 1"), a missing one is not
         return {key: value for key, value in wire.items() if key != "tool_calls"}
     return wire if same_items(mended, given) else {**wire, "tool_calls": mended}
 
 
 def mended_wire(wire: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
-    """A message as servers take it, seen alone; the same object where it is taken, None where nothing can be sent.
+    """Return a message as servers accept it: the same object if it is accepted, None if nothing can be sent.
 
-    `faults` gets a sentence for each thing that was mended. O(size).
+    `faults` gets a sentence for each repair. O(size).
     """
     wire = mend_encoding(wire, faults)
     role = wire["role"]

@@ -1,8 +1,8 @@
-"""Roles in turn: what the chat templates of Mistral, Gemma, Qwen and others want, and what is put between for it.
+"""Alternating roles, which the chat templates of Mistral, Gemma, Qwen and others require.
 
-One system message comes first, then the user and the assistant speak in turn, the user first. Tool messages and the
-calls they answer are not counted: templates that know tools pass over them (Mistral's: "After the optional system
-message, conversation roles must alternate user/assistant/user/assistant/...").
+One system message comes first, then the user and the assistant alternate, the user first. Tool messages and the calls
+they answer do not count: templates that know tools skip them (Mistral's: "After the optional system message,
+conversation roles must alternate user/assistant/user/assistant/...").
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from foldline.messages import Json, Wire
 __all__ = ["GO_ON", "OPENING", "in_turn", "roles_out_of_turn"]
 
 OPENING: Final = "[The conversation begins here.]"
-"""Sent as the first user message where a server wants one and the history has none."""
+"""The first message of the user, where a server requires one and the conversation has none."""
 
 _SYSTEM: Final = ("system", "developer")
 
 
 def _speaker(wire: Json) -> str | None:
-    """Who speaks, as far as turns are counted; None for tool messages and calls."""
+    """Return who speaks, as far as turns are counted; None for tool messages and calls."""
     role = wire.get("role") if hasattr(wire, "get") else None
     if role == "user":
         return "user"
@@ -29,7 +29,7 @@ def _speaker(wire: Json) -> str | None:
 
 
 def roles_out_of_turn(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
-    """The place of each message that a strict template refuses, and why. O(messages)."""
+    """Yield the index of each message that a strict template refuses, and why. O(messages)."""
     last = None
     for index, wire in enumerate(wires):
         role = wire.get("role") if hasattr(wire, "get") else None
@@ -48,13 +48,14 @@ def roles_out_of_turn(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
 
 
 def in_turn(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
-    """The messages of a chat with roles in turn; a longer list of messages only makes what comes of it longer.
+    """Return the messages of a chat with alternating roles. Unchanged messages are the same objects. O(messages).
 
-    Between two messages of one role stands a short one of the other, system text behind the first message is told by
-    the user, and where the assistant speaks first a user message is supplied. Without `system` the user tells all
-    system text: Gemma's template has no such role ("System role not supported"). What needs nothing is the same object.
-    O(messages).
+    A short message of the other role separates two of one role. System text after the first message becomes the user's,
+    and a message of the user precedes an assistant that speaks first. Without `system`, all system text becomes the
+    user's: Gemma's template has no such role ("System role not supported").
     """
+    # Each message is decided by those before it, so a longer conversation only appends and the cached prefix stays.
+    # Merging neighbours instead would change the last message of the prefix whenever one is added.
     out: list[Wire] = []
     last: str | None = None
     for at, wire in enumerate(wires):
@@ -62,19 +63,19 @@ def in_turn(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
             if at == 0 and system:
                 out.append(wire)
                 continue
-            told: Wire = {**wire, "role": "user"}
+            sent: Wire = {**wire, "role": "user"}
         else:
-            told = wire
-        speaker = _speaker(told)
-        if last is None and told.get("role") != "user":
+            sent = wire
+        speaker = _speaker(sent)
+        if last is None and sent.get("role") != "user":
             out.append({"role": "user", "content": OPENING})
             last = "user"
         if speaker is not None and speaker == last:
             out.append({"role": "assistant" if speaker == "user" else "user", "content": GO_ON})
-        out.append(told)
+        out.append(sent)
         last = speaker or last
     return out
 
 
 GO_ON: Final = "[...]"
-"""Stands between two messages of one role, in the name of the other."""
+"""Separates two messages of one role, as a message of the other."""

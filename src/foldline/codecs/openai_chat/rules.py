@@ -86,6 +86,7 @@ RULES: Final = table_of(
 
 def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
     """Note what a server of Chat Completions would refuse in the messages. O(size)."""
+    # The results of a message with calls follow it directly, in any order; the next other message closes the group.
     waiting: set[str] = set()
     for index, wire in enumerate(wires):
         role = read_role(found, index, wire, ROLES)
@@ -114,10 +115,11 @@ def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
 
 
 def _check_place(found: Findings, index: int, role: str, content: Json) -> None:
-    """Note images that would be refused, and those that stand elsewhere than in a message of the user."""
+    """Note images that would be refused, and those outside messages of the user."""
     faults: list[str] = []
     if role in ("user", "developer", "function"):
         check_media(found, index, content, "text")
+    # Whatever an image is, a message of another role may not have it.
     elif isinstance(content, list | tuple):
         only_text(content, "text", f"a message of the role {role!r}", faults)
     for fault in faults:

@@ -1,10 +1,10 @@
-"""OpenAI Responses: a model turn arrives as several items, each an object of its own.
+"""OpenAI Responses: a turn of the model arrives as several items, each an object of its own.
 
 Source of the shapes: OpenAI API reference, Responses, request body `input`. A call that the client answers is a
-`ToolCall` and its output a `ToolResult`; what the server runs itself (web search, file search, code interpreter, MCP
-...), references and compactions are `Opaque` and the assistant's. Most of these are whole in themselves; an approval
-and its answer, a program and its output pair by id. Reasoning counts as signed, with encrypted content or without: the
-server looks for it next to the item it led to.
+`ToolCall` and its output a `ToolResult`. Calls that the server runs (web search, file search, code interpreter, MCP
+...), references and compactions are `Opaque` and the assistant's. Most of these are complete in themselves; an approval
+and its answer, and a program and its output, pair by id. Reasoning counts as signed, with or without encrypted content:
+the server looks for it next to the item that it led to.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ LIMITS: Final = Limits(
     image_chars=20 * 1024 * 1024 * 4 // 3,
     caps=Caps(max_images=500),
 )
-"""The documents of names: `rulebook`. OpenAI, "Images and vision": 20 MB, 500 images a request. Older Chat servers take
-an id of 40 characters, but vLLM itself gives out ids of 46."""
+"""Names and ids: see the rules. OpenAI, "Images and vision": 20 MB, 500 images a request."""
 
 ROLES: Final[dict[str, Role]] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
@@ -64,27 +63,27 @@ CALL_FIELDS: Final = {
     "shell_call": "action",
     "apply_patch_call": "operation",
 }
-"""Calls that wait for an output of the client, and the field that says what is asked for."""
+"""The calls that wait for an output of the client, and the field with their input."""
 
 NAMED_CALLS: Final = frozenset({"function_call", "custom_tool_call"})
-"""Calls that say which tool they are for."""
+"""The types of call that name their tool."""
 
 _TEXT_FIELDS = frozenset({"arguments", "input"})
 _APPROVAL, _GIVEN = "_approval_request", "_approval_response"
 
 
 def is_from_user(kind: str) -> bool:
-    """Whether the client writes an item of this type for the user ("mcp_approval_response")."""
+    """Whether the client writes items of this type for the user ("mcp_approval_response")."""
     return kind.endswith(_GIVEN)
 
 
 def pair_ids(item: Wire, kind: str) -> tuple[str, str, str]:
-    """The ids of the pair that an item opens, of the one that it answers, of the one that it came out of; "" for none.
+    """Return the ids of the pair that an item opens, of the one it answers, of its origin; "" for none.
 
     Sources: OpenAI docs, "MCP and connectors" (an approval is answered by its id, and the call that follows names it),
-    "Programmatic tool calling" (a program, its output, the calls it makes), "Tool search". What pairs by a `call_id`
-    and is of no known type does so as well; a reference may stand for any item.
+    "Programmatic tool calling" (a program, its output, the calls it makes), "Tool search".
     """
+    # Unknown types with a `call_id` pair by it too, because new tools of the API do. A reference may be to any item.
     call_id, item_id, asked = (call_id_of(item.get(field)) for field in ("call_id", "id", "approval_request_id"))
     caller = item.get("caller")
     origin = call_id_of(caller.get("caller_id")) if isinstance(caller, Mapping) else ""
@@ -98,7 +97,7 @@ def pair_ids(item: Wire, kind: str) -> tuple[str, str, str]:
 
 
 def item_type(item: Wire) -> str:
-    """The type of an item; one without is a message when it has a role. Raises InvalidInput when it has neither."""
+    """Return the type of an item; with a role alone it is a message. Raises InvalidInput if it has neither."""
     if not isinstance(item, Mapping):
         raise InvalidInput(f"an item must be a JSON object, not {type(item).__name__}")
     kind = item.get("type")
@@ -112,7 +111,8 @@ def item_type(item: Wire) -> str:
 
 
 def call_id_in(item: Wire, kind: str) -> str:
-    """The id that pairs a call and its output; the output of a local shell call names it `id`."""
+    """Return the id that pairs a call and its output."""
+    # The output of a local shell call has it in the field `id`.
     found = call_id_of(item.get("call_id"))
     return found or (call_id_of(item.get("id")) if kind == "local_shell_call_output" else "")
 
@@ -157,7 +157,7 @@ def _text_type(role: str) -> str:
 
 
 def _kind_of(call: ToolCall) -> str:
-    """The type of the item that a call came as, or, for one from elsewhere, the type it is sent as."""
+    """Return the type of the item of a call, or the type for one from another dialect."""
     kind = call.raw.get("type") if isinstance(call.raw, Mapping) else None
     if isinstance(kind, str) and kind in CALL_FIELDS:
         return kind
@@ -203,7 +203,7 @@ def _message_wire(base: Wire, role: str, parts: Sequence[Part]) -> tuple[Wire, t
 
 
 def _is_item(part: Part) -> bool:
-    """Whether the part is a whole item, so that it makes no block of a message."""
+    """Whether the part is a whole item and no block of a message."""
     raw = part.raw
     return isinstance(part, Reasoning) or (
         isinstance(part, Opaque) and isinstance(raw, Mapping) and raw.get("type") == "item_reference"
@@ -230,7 +230,7 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
             if not isinstance(part.raw, Mapping):
                 raise InvalidInput(f"{type(part).__name__} without its JSON cannot be written here")
             return part.raw, (part,)
-    if base.get("role") is None:  # what was a call, reasoning or a server item becomes a message
+    if base.get("role") is None:  # a call, reasoning or a server item becomes a message
         base = {"type": "message", "role": message.role}
     return _message_wire(base, message.role, parts)
 
@@ -287,7 +287,7 @@ def _mend_message(item: Wire, faults: list[str]) -> Wire:
 
 
 def _mend_parts(content: Json, faults: list[str]) -> Json:
-    """A list of blocks with the images that are taken; the same object if they all are."""
+    """Mend the images of a list of blocks; the same object if all are accepted."""
     if not isinstance(content, list | tuple):
         return content
     media = (
@@ -301,6 +301,7 @@ def _mend(item: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     item = mend_encoding(item, faults)
     kind = item_type(item)
     if not good_item_id(item, kind):
+        # Reasoning without its id is an orphan; any other item may come without one.
         if kind == "reasoning":
             faults.append(f"reasoning with the id {item['id']!r}, which is not taken, was left out")
             return None
@@ -312,6 +313,7 @@ def _mend(item: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
         return _mend_id(_mend_call(item, kind, known, faults), kind, faults)
     if is_output(kind):
         item = _mend_id(item, kind, faults)
+        # The output of a patch is optional: its `status` says enough (API reference, apply_patch_call_output).
         if item.get(OUTPUT) is None and kind != "apply_patch_call_output":
             faults.append("an output item had no output; it was given an empty one")
             return {**item, OUTPUT: empty_output(kind)}
@@ -321,7 +323,7 @@ def _mend(item: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
 
 
 class OpenAIResponses(MessageCodec):
-    """The codec of "openai-responses": one item, one message; an output may stand anywhere after its call."""
+    """The codec of "openai-responses": each item is a message, and an output may come anywhere after its call."""
 
     dialect: Final = "openai-responses"
     user_first: Final = False
@@ -334,17 +336,17 @@ class OpenAIResponses(MessageCodec):
         super().__init__(_mend, _revise)
 
     def read(self, wire: Wire) -> Message:
-        """The message that an item stands for, an unknown role read as "user". No type and no role: InvalidInput."""
+        """Read an item; an unknown role is read as "user". Raises InvalidInput without a type or a role."""
         role, parts = _read(wire, item_type(wire))
         return Message(role, parts, wire=wire)
 
     def note(self, text: str, *, role: str = "user", kind: str = "notice") -> Message:
-        """A message of our own."""
+        """Return a message of Foldline's own."""
         wire = {"role": role if role in ROLES else "user", "content": clean(text) or EMPTY}
         return replace(self.read(wire), kind=kind)
 
     def answer(self, call: ToolCall, text: str) -> Message:
-        """An output item of ours for a call that has none, of the type that the call wants."""
+        """Return an output item, of the type that matches the call, for a call that has none."""
         kind = _kind_of(call)
         wire = {"type": f"{kind}_output", "call_id": call.id, OUTPUT: empty_output(f"{kind}_output", clean(text))}
         if kind == "apply_patch_call":

@@ -1,4 +1,4 @@
-"""The `output` field of the Responses dialect, which has another shape for each kind of call.
+"""The `output` field of Responses, whose shape depends on the kind of call.
 
 Source: OpenAI API reference, Responses, the items whose type ends in "_call_output".
 """
@@ -16,22 +16,22 @@ __all__ = ["OUTPUT", "empty_output", "is_output", "read_output", "settle_output"
 
 OUTPUT: Final = "output"
 
+# One black pixel. The output of a computer call must be a picture, so this replaces one that is not shown.
 _BLANK_SCREEN: Final = {
     "type": "computer_screenshot",
     "image_url": (
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNgAAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
     ),
 }
-"""One black pixel: the output of a computer call must be a picture, so this stands for one that is not shown."""
 
 
 def is_output(kind: str) -> bool:
-    """Whether an item of this type is the result of a call that the client answered."""
+    """Whether an item of this type is the client's result of a call."""
     return kind.endswith("_call_output")
 
 
 def empty_output(kind: str, text: str = "") -> Json:
-    """An output that says `text` in the shape of this kind of item; a computer call can only show a blank picture."""
+    """Return an output with `text` in the shape of this kind of item; that of a computer call is a blank picture."""
     if kind == "computer_call_output":
         return dict(_BLANK_SCREEN)
     return [_shell_chunk(text, {})] if kind == "shell_call_output" else text
@@ -53,7 +53,7 @@ def _read_chunk(chunk: Json) -> Part:
 
 
 def read_output(item: Wire, kind: str) -> tuple[Part, ...]:
-    """The parts of an output: text, blocks, one screenshot, or chunks of a shell (stdout, then stderr)."""
+    """Return the parts of an output: text, blocks, one screenshot, or chunks of a shell (stdout, then stderr)."""
     return read_content(item.get(OUTPUT), _read_chunk if kind == "shell_call_output" else read_block)
 
 
@@ -65,7 +65,7 @@ def _settle_chunk(part: Part) -> Part:
 
 
 def settle_output(base: Json, parts: Sequence[Part], kind: str) -> tuple[Json, tuple[Part, ...]]:
-    """The output made of `parts`, and the parts as they are sent. A picture that became text is shown blank."""
+    """Return the output made of `parts`, and the parts as they are sent. A picture that became text is blank."""
     if kind == "computer_call_output":
         screens = [part for part in parts if isinstance(part, Image) and part.raw is not None]
         return (screens[0].raw, tuple(screens[:1])) if screens else (dict(_BLANK_SCREEN), (read_block(_BLANK_SCREEN),))

@@ -1,4 +1,4 @@
-"""The rules of the Responses API: items, calls and their outputs, and reasoning with what it led to."""
+"""The rules of the Responses API: items, calls and their outputs, and reasoning with the item that it led to."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ RULES: Final = table_of(
 
 
 def _kind(item: Json) -> str | None:
-    """The type of an item, "message" where only a role is given; None for what is neither."""
+    """Return the type of an item, "message" if it has a role alone, None if it has neither."""
     if not isinstance(item, Mapping):
         return None
     kind, role = item.get("type"), item.get("role")
@@ -87,7 +87,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
     answered: set[str] = set()
     ids: set[str] = set()
     opened: set[str] = set()
-    referred = False  # from then on an output may answer a call that only the server has
+    referred = False  # after a reference, an output may answer a call that only the server has
     for index, item in enumerate(items):
         kind = _kind(item)
         if kind is None:
@@ -121,7 +121,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
 
 
 def _check_pair(found: Findings, index: int, item: Wire, opened: set[str], answered: set[str]) -> None:
-    """Note a half of a pair of the provider's without its other half: an answer, or a call out of a program."""
+    """Note half a pair of the provider's: an answer without its request, or a call without its program."""
     kind = _kind(item) or ""
     opens, answers, _ = pair_ids(item, kind)
     caller = item.get("caller")
@@ -190,7 +190,7 @@ def _check_output_item(
 
 
 def _leads_on(item: Json) -> bool:
-    """Whether this item is one that reasoning may have led to: the model's, or one that the server ran."""
+    """Whether reasoning may have led to this item: one of the model, or a call that the server ran."""
     kind = _kind(item)
     if kind is None or is_output(kind) or is_from_user(kind):
         return False
