@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -34,6 +35,7 @@ def _words(count: int, seed: int) -> str:
 _TEXTS = [_words(count, seed) for seed, count in enumerate([*range(1, 24), *range(24, 220, 9)])]
 
 
+@cache
 def text(most: int = 120) -> st.SearchStrategy[str]:
     """Words, from one to about `most`, sometimes over several lines."""
     return st.sampled_from([words for words in _TEXTS if len(words.split()) <= most + 12])
@@ -174,29 +176,36 @@ BUILDERS: dict[str, Chat | Messages | Responses | Contents] = {
 }
 
 
+# Made once too: a strategy is validated at its first draw.
+_THINKS = st.sampled_from((0, 1, 1, 2))  # never, always, now and then
+_KINDS = st.sampled_from(("turn", "turn", "turn", "user", "says", "wild", "wild"))
+_CALLS = st.sampled_from((1, 1, 2, 3))
+_WILD = {dialect: st.sampled_from(turns) for dialect, turns in wild.TURNS.items()}
+
+
 @st.composite
 def legal(draw: st.DrawFn, dialect: str, most: int = 10) -> list[Wire]:
     """A session that the provider would take as it is, whole turns only."""
     build = BUILDERS[dialect]
-    thinks = draw(st.sampled_from((0, 1, 1, 2)))  # never, always, now and then
+    thinks = draw(_THINKS)
     out: list[Wire] = []
     if dialect not in ("anthropic", "gemini") and draw(st.booleans()):
         out += build.system(draw(text(12)))
     out += build.user(draw(text()), draw(st.integers(0, 5)) == 0)
     for number in range(draw(st.integers(0, most))):
-        kind = draw(st.sampled_from(("turn", "turn", "turn", "user", "says", "wild", "wild")))
+        kind = draw(_KINDS)
         thought = (
             f"thought {number} " + draw(text(10))
-            if thinks and kind in ("turn", "says") and draw(st.booleans() if thinks == 2 else st.just(True))
+            if thinks and kind in ("turn", "says") and (thinks == 1 or draw(st.booleans()))
             else None
         )
         if dialect == "gemini" and out[-1].get("role") == "model":
             out += build.user("go on", False)  # the API takes no two turns of the model with a call in the second
         if kind == "turn":
-            ids = [f"c{number}_{k}" for k in range(draw(st.sampled_from((1, 1, 2, 3))))]
+            ids = [f"c{number}_{k}" for k in range(draw(_CALLS))]
             out += build.turn(ids, [draw(text(200)) for _ in ids], draw(text(60)), thought)
         elif kind == "wild":
-            out += draw(st.sampled_from(wild.TURNS[dialect]))(number, draw(text(40)), draw(text(120)))
+            out += draw(_WILD[dialect])(number, draw(text(40)), draw(text(120)))
         elif kind == "user":
             out += build.user(draw(text()), draw(st.integers(0, 7)) == 0)
         else:
@@ -214,7 +223,7 @@ def broken(draw: st.DrawFn, dialect: str, most: int = 8) -> list[Wire]:
         if not wires:
             break
         at = draw(st.integers(0, len(wires) - 1))
-        draw(st.sampled_from(_DAMAGES))(wires, at)
+        draw(_DAMAGE)(wires, at)
     return wires or BUILDERS[dialect].user("hello", False)
 
 
@@ -272,12 +281,14 @@ _DAMAGES: tuple[Callable[[list[Wire], int], None], ...] = (
     _tail,
     *wild.DAMAGES,
 )
+_DAMAGE = st.sampled_from(_DAMAGES)
+_DIALECT = st.sampled_from(DIALECTS)
 
 
 @st.composite
 def sessions(draw: st.DrawFn) -> tuple[str, list[Wire], bool]:
     """(dialect, messages, whether they are legal)."""
-    dialect = draw(st.sampled_from(DIALECTS))
+    dialect = draw(_DIALECT)
     if draw(st.booleans()):
         return dialect, draw(legal(dialect)), True
     return dialect, draw(broken(dialect)), False
