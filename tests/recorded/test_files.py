@@ -55,7 +55,7 @@ def test_the_example_sessions_are_read_whole(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl", "a.jsonl.gz", "a.txt", "a"])
-def test_a_list_of_messages_is_read_whatever_the_file_is_called(tmp_path: Path, name: str) -> None:
+def test_a_list_of_messages_is_read_under_any_file_name(tmp_path: Path, name: str) -> None:
     session = read_session(write(tmp_path, name, [HELLO, REPLY]))
     assert session.messages == (HELLO, REPLY)
     assert session.name == ("a" if name != "a.txt" else "a.txt")
@@ -80,7 +80,7 @@ def test_a_byte_order_mark_is_no_character() -> None:
     assert parse_session(b"\xef\xbb\xbf" + json.dumps([HELLO]).encode(), place="s").messages == (HELLO,)
 
 
-def test_system_and_tools_beside_the_messages_are_kept() -> None:
+def test_system_text_and_tools_of_an_object_are_read() -> None:
     tool = {"name": "ls", "input_schema": {"type": "object"}}
     session = parse({"messages": [HELLO], "system": "Be brief.", "tools": [tool], "model": "m", "dialect": "anthropic"})
     assert (session.system, session.tools, session.model) == ("Be brief.", (tool,), "m")
@@ -112,7 +112,7 @@ def test_unknown_fields_stay_in_the_messages() -> None:
         ({"role": "user", "content": [{"type": "text", "text": "x"}]}, "openai-chat"),
     ],
 )
-def test_the_dialect_is_told_from_shapes_that_only_one_has(message: dict[str, Any], dialect: str) -> None:
+def test_the_dialect_is_detected_by_shapes_that_only_one_has(message: dict[str, Any], dialect: str) -> None:
     assert detect_dialect([HELLO, message, REPLY]) == dialect
 
 
@@ -189,7 +189,7 @@ def test_a_reply_that_goes_on_after_its_first_result_is_one_message() -> None:
     ]
 
 
-def test_what_claude_code_wrote_twice_or_for_itself_is_left_out() -> None:
+def test_repeated_and_internal_records_of_claude_code_are_omitted() -> None:
     first = claude("user", "go", uuid="1")
     session = parse_lines(
         first,
@@ -311,7 +311,7 @@ def test_an_unknown_dialect_is_refused_with_the_known_ones() -> None:
     )
 
 
-def test_a_claude_code_session_is_not_taken_for_another_dialect() -> None:
+def test_a_claude_code_session_is_not_mistaken_for_another_dialect() -> None:
     data = json.dumps(claude("user", "go", uuid="1")).encode()
     assert refusal(data, dialect="openai-chat") == "s.json: this session is anthropic, not openai-chat"
 

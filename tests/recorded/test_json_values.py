@@ -90,7 +90,7 @@ KEPT = {"a torn end", "a torn line in the middle", "two lines in one", "a torn a
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("harm", HARMS)
-def test_what_is_whole_is_read_and_what_is_not_is_named(form: str, harm: str) -> None:
+def test_intact_parts_are_read_and_damaged_ones_reported(form: str, harm: str) -> None:
     lines = lines_of(FORMATS[form]())
     whole = read(joined(lines))
     assert whole.unread == ()
@@ -107,7 +107,7 @@ def test_what_is_whole_is_read_and_what_is_not_is_named(form: str, harm: str) ->
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_is_harmless_is_not_named(form: str) -> None:
+def test_harmless_changes_are_not_reported(form: str) -> None:
     lines = lines_of(FORMATS[form]())
     whole = read(joined(lines))
     for data in (joined(lines).replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + joined(lines), joined(lines)[:-1]):
@@ -131,7 +131,7 @@ def test_a_record_that_is_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize("around", ['{{"system": "x", "messages": {}}}', "{}"])
-def test_a_list_that_is_damaged_gives_what_is_whole_of_it(around: str) -> None:
+def test_a_damaged_list_yields_its_intact_messages(around: str) -> None:
     text = around.format(json.dumps(plain(), indent=1))
     whole = plain()
     torn = read(text[: text.index("answer 4")].encode())
@@ -153,12 +153,12 @@ def test_a_message_that_no_codec_knows_is_left_out() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 50, b"nothing here", b'{"x": 1}\n{"y": 2}\n', b"[1, 2]", b"\x1f\x8bgarbage"]
 )
-def test_where_nothing_can_be_read_that_is_said(data: bytes) -> None:
+def test_a_file_without_anything_readable_is_an_error(data: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"s\.jsonl"):
         read(data)
 
 
-def test_without_being_asked_nothing_is_left_out() -> None:
+def test_a_strict_reader_omits_nothing() -> None:
     lines = lines_of(plain())
     for harm in HARMS.values():
         with pytest.raises(InvalidInput):

@@ -27,7 +27,7 @@ FAR_TEXT = "plain words of no note " * 3_000  # over 8,000 tokens, and no fact i
         ("", set()),
     ],
 )
-def test_facts_are_what_stands_for_one_thing(text: str, found: set[str]) -> None:
+def test_facts_are_strings_that_stand_for_one_thing(text: str, found: set[str]) -> None:
     assert facts(text) == found
 
 
@@ -58,7 +58,7 @@ def test_a_message_is_seen_with_its_calls_and_results() -> None:
     assert said.facts == {"read_file", "a/b.py"}
 
 
-def test_text_beside_results_is_spoken() -> None:
+def test_text_in_a_message_with_results_is_spoken() -> None:
     [both] = seen(
         {
             "role": "user",
@@ -80,7 +80,7 @@ def test_a_message_is_read_once() -> None:
     assert reading.copy().read(wire) is reading.read(wire)
 
 
-def test_a_copy_keeps_what_it_learns_to_itself() -> None:
+def test_a_copy_shares_nothing_that_it_measures_later() -> None:
     reading = reader()
     wire = {"role": "user", "content": "hello"}
     other = reading.copy()
@@ -97,7 +97,7 @@ HISTORY = (
 )
 
 
-def test_a_reply_refers_to_what_occurred_before_it() -> None:
+def test_a_reply_refers_to_facts_that_occurred_before_it() -> None:
     history = seen(*HISTORY)
     [found] = references(history, [range(5, 6)])
     back = [sum(message.tokens for message in history[start:5]) for start in (1, 2)]

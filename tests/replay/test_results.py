@@ -120,7 +120,7 @@ SIZES = st.integers(1_024, 300_000).flatmap(lambda total: st.tuples(st.just(tota
 @pytest.mark.parametrize("provider", JUDGE)
 @costly
 @given(sizes=st.lists(SIZES, max_size=50))
-def test_a_bill_is_what_an_outside_judge_makes_of_it(provider: str, sizes: list[tuple[int, int]]) -> None:
+def test_a_bill_equals_an_independent_computation(provider: str, sizes: list[tuple[int, int]]) -> None:
     turns = [Turn(index=n, messages=n, recorded_tokens=0, tokens=t, cached_tokens=c) for n, (t, c) in enumerate(sizes)]
     expected = sum(judged(tokens, cached, JUDGE[provider]) for tokens, cached in sizes)
     assert bill_tokens(turns, CACHE_RULES[provider]) == pytest.approx(expected)
@@ -128,7 +128,7 @@ def test_a_bill_is_what_an_outside_judge_makes_of_it(provider: str, sizes: list[
     assert bill_tokens(turns, CACHE_RULES[provider], cold_every=20) == pytest.approx(sum(cold))
 
 
-def test_summaries_are_on_the_bill_with_what_they_wrote() -> None:
+def test_the_bill_includes_summaries_with_their_output() -> None:
     asked = (SummaryCall(10_000, 8_000, 500), SummaryCall(4_000, 0, 100))
     turn = Turn(index=0, messages=2, recorded_tokens=0, tokens=2_000, summary_calls=asked)
     summaries = 8_000 * 0.1 + 2_000 * 1.25 + 5 * 500 + 4_000 + 5 * 100  # the second marks nothing for the cache
@@ -181,7 +181,7 @@ def test_without_no_management_there_is_no_ratio() -> None:
     assert row.pooled_cost_ratio is None
 
 
-def test_no_management_stands_first_and_the_others_as_they_came() -> None:
+def test_no_management_is_first_and_the_others_keep_their_order() -> None:
     order = [row.policy for row in rows([costing("a", "z", 1), costing("a", NONE, 1), costing("a", "b", 1)])]
     assert order == [NONE, "z", "b"]
 

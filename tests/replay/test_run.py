@@ -64,7 +64,7 @@ def test_there_is_one_request_for_every_recorded_reply() -> None:
     assert [turn.index for turn in done.turns] == [0, 1, 2, 3, 4]
 
 
-def test_what_a_session_begins_with_is_no_reply() -> None:
+def test_messages_at_the_beginning_of_a_session_are_no_reply() -> None:
     greeting: tuple[dict[str, Any], ...] = (
         {"role": "assistant", "content": "Hello!"},
         {"role": "user", "content": "hi"},
@@ -123,7 +123,7 @@ def test_the_prefix_breaks_only_where_folds_are() -> None:
     assert all(turn.folds for turn in done.turns if turn.prefix_broken)
 
 
-def test_folds_are_marked_with_what_they_saved_and_why() -> None:
+def test_marks_of_folds_hold_savings_and_reason() -> None:
     done = run(chat(60), "balanced")
     marks = [mark for turn in done.turns for mark in turn.folds]
     assert marks
@@ -134,7 +134,7 @@ def test_folds_are_marked_with_what_they_saved_and_why() -> None:
         assert mark.start < mark.stop
 
 
-def test_what_does_not_fit_is_counted_and_the_session_goes_on() -> None:
+def test_a_refused_request_is_counted_and_the_session_continues() -> None:
     session = chat(3)
     huge = {"role": "system", "content": "You must know all of this. " * 2_000}
     session = changed(session, messages=(huge, *session.messages[1:]))
@@ -262,7 +262,7 @@ def test_a_sender_of_ones_own_is_measured_like_a_policy() -> None:
     assert done.cost_tokens == pytest.approx(bill_tokens(plain, ANTHROPIC) + 3 * (1_000 + 5 * 10))
 
 
-def test_a_policy_that_is_told_of_the_pauses_folds_in_them_and_pays_less() -> None:
+def test_a_policy_that_knows_of_pauses_folds_in_them_and_pays_less() -> None:
     [path] = [path for path in EXAMPLES if path.name.startswith("openhands")]
     recording = MeasuredSession(read_session(path))
     told = run(recording, "economical", window=16_000, cold_every=20)
@@ -297,7 +297,7 @@ def test_a_request_without_messages_is_invalid_and_leaves_the_cache_as_it_was() 
     assert done.turns[2].cached_tokens == done.turns[0].tokens
 
 
-def test_references_are_told_apart_by_how_far_back_they_reach() -> None:
+def test_references_are_counted_by_distance() -> None:
     session = chat(40, size=3)
     last = {"role": "assistant", "content": "src/module_1.py, src/module_30.py, src/module_36.py"}
     session = changed(session, messages=(*session.messages, last))
@@ -330,7 +330,7 @@ def test_the_common_prefix_is_the_longest(shared: str, one: str, other: str) -> 
     assert (shared + one)[:longer] != (shared + other)[:longer] or longer > min(len(one), len(other)) + len(shared)
 
 
-def test_what_is_appended_keeps_the_whole_prefix() -> None:
+def test_appending_keeps_the_whole_prefix() -> None:
     before = said("a", "b")
     now = [*before, *said("c")]
     assert common_prefix_tokens(before, now, ESTIMATE) == (sum(s.tokens for s in before), True)

@@ -16,7 +16,7 @@ from foldline.view.budget import cache_rule_of
 SONNET = "claude-sonnet-4-5"
 
 
-def test_a_reported_call_costs_what_was_read_and_written_at_their_prices() -> None:
+def test_a_reported_call_is_billed_at_the_prices_of_reads_and_writes() -> None:
     call = BilledCall(model=SONNET, input_tokens=10_000, cached_tokens=6_000, written_tokens=3_000, output_tokens=200)
     model = lookup(SONNET)
     assert (model.input_usd_per_million, model.output_usd_per_million) == (3, 15)
@@ -72,7 +72,7 @@ def test_without_caching_all_input_is_at_the_full_price() -> None:
 
 
 @pytest.mark.parametrize("name", ["devai", "tau", "share-images"])
-def test_no_management_costs_what_its_replay_costs(name: str) -> None:
+def test_no_management_costs_the_same_as_its_replay(name: str) -> None:
     recording = MeasuredSession(example(name))
     account = account_of_replay(recording, file="f", policy="balanced", window=16_000, model=SONNET)
     rule = cache_rule_of(SONNET, recording.session.dialect)
@@ -83,7 +83,7 @@ def test_no_management_costs_what_its_replay_costs(name: str) -> None:
     assert [turn.recorded_tokens for turn in account.sent.turns] == [turn.tokens for turn in unmanaged.turns]
 
 
-def test_what_is_written_for_an_hour_is_billed_at_its_price() -> None:
+def test_writes_that_live_an_hour_are_billed_at_their_price() -> None:
     plain = BilledCall(model=SONNET, input_tokens=100_000, written_tokens=100_000)
     for long, ratio in ((0, 1.25), (100_000, 2.0), (10**9, 2.0)):
         spend = billed([replace(plain, written_long_tokens=long)], dialect="anthropic")

@@ -51,7 +51,7 @@ def usages(store: FileStore, name: str) -> list[Usage]:
     return [event for event in store.read(name).events if isinstance(event, Usage)]
 
 
-def test_what_was_sent_is_what_was_reported(store: FileStore, clock: Clock) -> None:
+def test_sent_sizes_are_the_reported_ones(store: FileStore, clock: Clock) -> None:
     name = store_session(store, example("devai"), clock)
     account, reported = told(store, name), usages(store, name)
     assert account.origin == "reported"
@@ -76,7 +76,7 @@ def test_no_management_is_the_replay_of_it_as_the_provider_counts(store: FileSto
     assert account.unmanaged.estimated
 
 
-def test_system_text_and_tools_are_in_what_no_management_sends(store: FileStore, clock: Clock) -> None:
+def test_requests_without_management_include_system_text_and_tools(store: FileStore, clock: Clock) -> None:
     long = "You are terse. " * 400
     names = [
         store_session(store, example("tau"), clock, system=system, reports=Reports(ratio=1)) for system in ("", long)
@@ -95,7 +95,7 @@ def test_folds_come_before_the_request_that_they_were_made_for(store: FileStore,
         assert made.mark in account.sent.turns[made.request - 1].folds
 
 
-def test_what_is_hidden_is_what_the_context_explains(store: FileStore, clock: Clock) -> None:
+def test_hidden_messages_are_those_that_the_context_explains(store: FileStore, clock: Clock) -> None:
     name = store_session(store, example("devai"), clock, window=8_000)
     account, recording = told(store, name), store.read(name)
     context = recording.replay()
@@ -108,7 +108,7 @@ def test_what_is_hidden_is_what_the_context_explains(store: FileStore, clock: Cl
     assert all(one.archive in archive for one in account.hidden)
 
 
-def test_the_command_that_is_named_shows_what_is_hidden(tmp_path: Path, clock: Clock) -> None:
+def test_the_named_command_shows_hidden_messages(tmp_path: Path, clock: Clock) -> None:
     root = tmp_path / "with blank"
     store = FileStore(root, clock=clock, fsync=False)
     name = store_session(store, example("devai"), clock)
@@ -186,9 +186,7 @@ def test_a_request_after_the_cache_has_died_is_read_in_full(store: FileStore, cl
     assert slow.unmanaged.paid_tokens > 1.5 * quick.unmanaged.paid_tokens
 
 
-def test_a_cache_that_was_asked_for_an_hour_is_taken_to_live_so_long_at_its_price(
-    store: FileStore, clock: Clock
-) -> None:
+def test_a_cache_of_an_hour_has_that_lifetime_and_price(store: FileStore, clock: Clock) -> None:
     class ForAnHour(Reports):
         def of(self, tokens: int, body: dict[str, object], answer_tokens: int) -> Usage:
             found = super().of(tokens, body, answer_tokens)
@@ -216,7 +214,7 @@ def test_another_model_prices_all_of_it(store: FileStore, clock: Clock) -> None:
     assert priced.unmanaged.usd is not None
 
 
-def test_a_fold_that_was_taken_back_says_so(store: FileStore, clock: Clock) -> None:
+def test_an_undone_fold_is_marked(store: FileStore, clock: Clock) -> None:
     name = store_session(store, example("devai"), clock)
     before = told(store, name)
     with store.open(name) as stored:

@@ -34,7 +34,7 @@ def test_the_first_request_that_would_not_have_fitted_is_named() -> None:
     assert account_of_replay(recording, file="f", policy="balanced", window=200_000).refused_from is None
 
 
-def test_what_is_hidden_is_told_with_its_first_line_and_where_it_stands() -> None:
+def test_hidden_messages_have_their_first_line_and_place() -> None:
     recording, account = long_chat()
     hidden = [message for one in account.hidden for message in one.messages]
     assert hidden

@@ -119,6 +119,6 @@ def test_the_figures_in_words() -> None:
     )
 
 
-def test_notes_name_what_is_out_of_the_ordinary() -> None:
+def test_notes_name_purpose_folds_and_failure() -> None:
     assert notes(FIRST) == ""
     assert notes(replace(FIRST, purpose="summary", folds=2, error="429: slow")) == "summary, 2 folds, failed"

@@ -76,7 +76,7 @@ class Outline(HTMLParser):
         return [text for name, text in self.texts if name == tag]
 
 
-def test_the_page_needs_nothing_beside_itself() -> None:
+def test_the_page_is_self_contained() -> None:
     outline = Outline(replay_page(PAIR, prices="anthropic"))
     assert {tag for tag, _ in outline.elements} & {"script", "link", "img", "iframe", "object", "use", "image"} == set()
     attributes = [name for _, given in outline.elements for name in given]
@@ -145,7 +145,7 @@ def test_no_management_alone_is_drawn() -> None:
     assert "Context size under none" in replay_page(PAIR[:1])
 
 
-def test_what_was_refused_is_marked_with_its_parts() -> None:
+def test_refused_requests_are_marked_with_their_parts() -> None:
     refused = {"refused": (Part("system text", 5_000, 0),)}
     text = replay_page((PAIR[0], replayed("s", "cost", {"tokens": 40}, refused, {"tokens": 50})))
     assert "Request 2 does not fit: system text (message 0): 5,000 tokens" in text

@@ -33,7 +33,7 @@ def text_of(page: str) -> str:
     return " ".join(" ".join(words for _, words in Outline(page).texts).split())
 
 
-def test_the_page_needs_nothing_beside_itself() -> None:
+def test_the_page_is_self_contained() -> None:
     page = sessions_page([account()])
     outline = Outline(page)
     assert {tag for tag, _ in outline.elements} & {"script", "link", "img", "iframe", "object", "use", "image"} == set()
@@ -73,7 +73,7 @@ def test_a_history_that_would_not_have_fitted_says_from_where_on() -> None:
     assert "all requests fit" in text_of(sessions_page([replace(account(), refused_from=None)]))
 
 
-def test_folds_are_told_in_words_with_their_reason_and_sizes() -> None:
+def test_folds_are_described_with_reason_and_sizes() -> None:
     words = text_of(sessions_page([account()]))
     for made in account().folds:
         assert made.mark.reason in words
@@ -83,7 +83,7 @@ def test_folds_are_told_in_words_with_their_reason_and_sizes() -> None:
     assert "my_own : because" in text_of(sessions_page([replace(account(), folds=(own,))]))
 
 
-def test_what_is_hidden_has_its_first_line_and_how_to_read_it() -> None:
+def test_hidden_messages_have_their_first_line_and_a_command() -> None:
     words = text_of(sessions_page([account()]))
     for one in account().hidden:
         assert one.read in words
@@ -127,7 +127,7 @@ def test_many_sessions_stay_one_page_of_bounded_size() -> None:
     assert all(f"session-{number:04}" in page for number in range(500))
 
 
-def test_what_is_left_out_of_the_table_is_counted() -> None:
+def test_sessions_omitted_from_the_table_are_counted() -> None:
     page = sessions_page([replace(named(number), folds=(), hidden=()) for number in range(1_003)])
     assert "3 older sessions in the sums only." in page
     assert "1,003 sessions" in page

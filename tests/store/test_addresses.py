@@ -71,7 +71,7 @@ def test_an_sqlite_address_without_a_file_is_refused(address: str) -> None:
         f"postgresql://user:{SECRET}@127.0.0.1:1/name?no_such_option=1",
     ],
 )
-def test_what_cannot_be_opened_is_named_without_its_password(
+def test_errors_of_opening_name_the_place_without_its_password(
     address: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with caplog.at_level(logging.DEBUG), pytest.raises((InvalidInput, OSError)) as caught:
@@ -93,7 +93,7 @@ def test_no_text_of_a_database_holds_its_password(tmp_path: Path) -> None:
         assert repr(store) == f"SqlStore('sqlite:///{tmp_path}/a.db')"
 
 
-def test_a_wrong_password_is_refused_by_the_server_and_told_without_it(places: Places) -> None:
+def test_the_error_for_a_wrong_password_does_not_contain_it(places: Places) -> None:
     url = make_url(places("postgresql"))
     with closing(Database(url.render_as_string(hide_password=False))) as database, database.writing() as connection:
         folder = connection.exec_driver_sql("SHOW data_directory").scalar()
@@ -118,7 +118,7 @@ def test_a_wrong_password_is_refused_by_the_server_and_told_without_it(places: P
         assert store.names() == []
 
 
-def test_a_database_that_is_not_there_is_told(places: Places) -> None:
+def test_a_missing_database_is_an_error(places: Places) -> None:
     url = make_url(places("postgresql")).set(database="nowhere")
     with pytest.raises(OSError, match='database "nowhere" does not exist'):
         open_store(url.render_as_string())

@@ -90,7 +90,7 @@ def test_a_call_comes_back_with_all_that_was_recorded(path: Path) -> None:
         (body([{"role": "system", "content": "be brief"}, user("a")], tools=[{"name": "t"}]), None),
     ],
 )
-def test_the_whole_request_can_be_read_back_in_each_dialect(sent: Any, system: Any, path: Path) -> None:
+def test_the_whole_request_is_read_back_in_each_dialect(sent: Any, system: Any, path: Path) -> None:
     with CallLog(path) as log:
         log.record("s", sent, USAGE, seconds=1)
     ((listed, beside, tools, rest),) = query(
@@ -133,7 +133,7 @@ CALLS = st.lists(
 
 @dear
 @given(calls=CALLS, keep=st.integers(1, 12), copies=st.booleans())
-def test_every_request_is_rebuilt_whatever_came_between_and_whoever_wrote(
+def test_every_request_is_rebuilt_with_several_writers(
     calls: list[tuple[str, int, list[dict[str, Any]]]], keep: int, copies: bool
 ) -> None:
     """Two writers with two sessions: lists that grow, fold, change and repeat, as the same objects or as copies."""
@@ -247,7 +247,7 @@ def test_several_processes_make_and_write_one_record(path: Path) -> None:
     assert sorted(rows) == [[name, turn] for name in "abc" for turn in range(50)]
 
 
-def test_tables_that_another_process_makes_meanwhile_are_not_taken_for_those_of_another_program(path: Path) -> None:
+def test_tables_created_concurrently_are_not_mistaken_for_another_programs(path: Path) -> None:
     make_private_file(path)
     made: list[CallLog] = []
 
@@ -302,7 +302,7 @@ def test_sessions_are_listed_by_their_last_call(path: Path) -> None:
     "bad",
     [{"model": "m"}, {"messages": "hi"}, {"input": "hi"}, {"messages": [{"x": float("nan")}]}, {"messages": [{1}]}],
 )
-def test_what_is_no_request_is_refused_and_leaves_nothing(bad: Any, path: Path) -> None:
+def test_a_body_without_messages_is_refused_and_leaves_nothing(bad: Any, path: Path) -> None:
     with CallLog(path) as log:
         log.record("s", body([user("a")]), USAGE, seconds=1)
         with pytest.raises(InvalidInput):
@@ -429,7 +429,7 @@ def test_the_output_cap_of_the_newest_request_is_found_in_each_dialect(path: Pat
     assert head.max_output_tokens == 700
 
 
-def test_usage_that_was_reported_is_taken_as_it_is() -> None:
+def test_reported_usage_is_unchanged() -> None:
     report = {"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
     usage = usage_or_count(report, prompt_tokens=11, completion_tokens=5, request=7)
     assert usage == Usage(input_tokens=9, output_tokens=3, cached_tokens=4, request=7)
@@ -444,7 +444,7 @@ def test_usage_that_was_reported_is_taken_as_it_is() -> None:
         ({"input_tokens": 0, "output_tokens": 3}, (11, 3)),
     ],
 )
-def test_what_a_server_does_not_report_is_counted_and_marked(report: Any, tokens: tuple[int, int]) -> None:
+def test_unreported_usage_is_counted_and_marked(report: Any, tokens: tuple[int, int]) -> None:
     usage = usage_or_count(report, prompt_tokens=11, completion_tokens=5)
     assert (usage.input_tokens, usage.output_tokens, usage.reported) == (*tokens, False)
 

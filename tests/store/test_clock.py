@@ -16,7 +16,7 @@ def test_the_clock_counts_the_sleep_of_the_machine() -> None:
     assert before <= now <= time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def test_without_such_a_clock_the_time_of_day_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_such_a_clock_the_time_of_day_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
     before = time.time()
     assert before <= seconds_since_boot() <= time.time()

@@ -109,7 +109,7 @@ def test_a_session_goes_on_where_it_was(store: Store, other: Store) -> None:
         assert opened.tally == session.tally
 
 
-def test_each_record_is_what_was_written_and_when(store: Store) -> None:
+def test_each_record_is_read_as_written_with_its_time(store: Store) -> None:
     with begun(store, model="gpt-4o", title="A title", parent="p") as session:
         say(session, "hello")
         session.note(what="seen", more=[1, {"a": None}])
@@ -144,7 +144,7 @@ def test_limits_of_a_model_that_was_left_do_not_come_back(store: Store) -> None:
         assert list(opened.events()) == [Limited(window_tokens=600, max_input_tokens=600, max_output_tokens=50)]
 
 
-def test_what_is_no_json_is_refused_and_nothing_of_it_is_written(store: Store) -> None:
+def test_values_that_are_not_json_are_refused_and_nothing_is_written(store: Store) -> None:
     with begun(store) as session:
         say(session, "before")
         for odd in (object(), math.nan, {"deep": {1, 2}}):
@@ -187,7 +187,7 @@ def test_no_text_is_lost_or_altered(store: Store, places: Places) -> None:
     assert store.messages(name, start=6, stop=9) == [sealed]
 
 
-def test_keys_of_turns_tell_what_was_begun_by_whom(store: Store, other: Store) -> None:
+def test_the_keys_of_turns_lead_to_their_first_messages(store: Store, other: Store) -> None:
     with begun(store) as session:
         session.turn("begun", key="never said")
         session.turn("begun", key="first")
@@ -244,7 +244,7 @@ def test_originals_of_one_session_are_not_those_of_another(store: Store) -> None
 # --- one writer at a time ---------------------------------------------------------------------------------------------
 
 
-def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: Store, other: Store) -> None:
+def test_a_second_writer_is_refused_and_a_reader_is_not(store: Store, other: Store) -> None:
     with begun(store) as session:
         say(session, "hello")
         for one in (store, other):
@@ -305,7 +305,7 @@ def test_two_that_wait_for_a_person_take_turns(store: Store, other: Store) -> No
             assert texts(store, one.id) == [str(number) for number in range(6)]
 
 
-def test_who_has_let_go_writes_nothing(store: Store) -> None:
+def test_a_released_session_cannot_be_written(store: Store) -> None:
     with begun(store) as session:
         context = say(session, "hello")
         session.release()
@@ -335,7 +335,7 @@ def test_a_closed_session_takes_nothing(store: Store) -> None:
         session.turn("begun")
 
 
-def test_what_was_deleted_cannot_be_taken_up_again(store: Store, other: Store) -> None:
+def test_a_deleted_session_cannot_be_acquired_again(store: Store, other: Store) -> None:
     with begun(store) as session:
         say(session, "hello")
         session.release()
@@ -473,7 +473,7 @@ def test_the_one_written_last_is_first_and_latest(place: str, other: Store) -> N
     assert other.find("latest") == names[1]
 
 
-def test_a_list_says_how_each_session_stands(store: Store, other: Store) -> None:
+def test_a_list_shows_the_state_of_each_session(store: Store, other: Store) -> None:
     with begun(store, model="gpt-4o", policy="cost", parent="p") as session:
         session.turn("begun")
         context = say(session, *(f"question {number} " + "word " * 60 for number in range(20)))
@@ -575,7 +575,7 @@ def test_a_session_moves_between_any_two_stores_without_loss(places: Places, her
         assert texts(target, name)[-1] == "goes on"
 
 
-def test_a_session_that_cannot_be_taken_in_whole_is_not_taken_in(store: Store) -> None:
+def test_an_import_that_fails_leaves_nothing(store: Store) -> None:
     header: Record = {
         "type": "session", "v": 1, "id": "20261128-040506-0123abcd", "created": "2026-11-28T04:05:06.000Z",
         "dialect": "openai-chat", "at": "2026-11-28T04:05:06.000Z",
@@ -723,7 +723,7 @@ def test_of_processes_that_bind_at_once_and_are_killed_no_acknowledged_key_is_lo
     store.bind("and it goes on", names[0])
 
 
-def test_what_is_remembered_is_there_for_all_and_the_last_one_counts(store: Store, other: Store) -> None:
+def test_states_are_shared_and_the_last_write_wins(store: Store, other: Store) -> None:
     for key in KEYS:
         assert store.load_state(key) == {}
         store.save_state(key, {"due": "07:00", "key": key, "list": [1, None, 0.5], "text": "a\u0000\ud800ü"})
@@ -734,7 +734,7 @@ def test_what_is_remembered_is_there_for_all_and_the_last_one_counts(store: Stor
         assert session.agents().load_state(KEYS[0]) == {}, "the sessions of sub-agents have keys of their own"
 
 
-def test_what_has_no_form_in_json_is_not_remembered(store: Store) -> None:
+def test_a_state_that_is_not_json_is_refused(store: Store) -> None:
     store.save_state("a", {"kept": True})
     for value in (math.nan, b"bytes", object()):
         bad: Any = {"value": value}
@@ -743,7 +743,7 @@ def test_what_has_no_form_in_json_is_not_remembered(store: Store) -> None:
     assert store.load_state("a") == {"kept": True}
 
 
-def test_what_was_claimed_once_is_claimed_for_ever(store: Store, other: Store) -> None:
+def test_a_claimed_key_stays_claimed(store: Store, other: Store) -> None:
     for key in KEYS:
         assert store.claim(key)
         assert not other.claim(key)
@@ -788,7 +788,7 @@ def test_of_processes_that_claim_a_key_one_is_first(place: str) -> None:
 
 
 @posix_only
-def test_what_was_acknowledged_is_there_however_the_writer_was_killed(place: str) -> None:
+def test_acknowledged_messages_survive_every_kill(place: str) -> None:
     lease_seconds = 0.2
     chance = random.Random(4)
     with closing(store_at(place, lease_seconds)) as store:

@@ -117,9 +117,7 @@ def test_every_bit_of_a_short_log_is_guarded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_an_old_log_says_with_a_flipped_bit_is_sent_valid_or_refused_by_name(
-    store: FileStore, dialect: str
-) -> None:
+def test_an_old_log_with_a_flipped_bit_yields_a_valid_request_or_an_error(store: FileStore, dialect: str) -> None:
     name, path = begun(store, dialect)
     data = write_older_form(path)
     refused = 0
@@ -259,7 +257,7 @@ def test_a_message_that_is_lost_at_the_end_is_counted(store: FileStore) -> None:
     assert [LOST in json.dumps(one) for one in records_in(path)] == [False, True, True, False]
 
 
-def test_what_is_harmless_stays_so(store: FileStore) -> None:
+def test_harmless_changes_are_accepted(store: FileStore) -> None:
     name, path = begun(store, "openai-chat")
     whole = records_in(path)
     data = path.read_bytes()
@@ -342,7 +340,7 @@ SHOWN = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_whatever_a_fold_shows_what_is_sent_is_valid(store: FileStore, dialect: str, start: int) -> None:
+def test_requests_are_valid_whatever_a_fold_shows(store: FileStore, dialect: str, start: int) -> None:
     name, path = begun(store, dialect)
     whole = records_in(path)
     folds = [number for number, record in enumerate(whole) if record["type"] == "fold"]
@@ -359,7 +357,7 @@ def test_whatever_a_fold_shows_what_is_sent_is_valid(store: FileStore, dialect: 
                     assert str(error)
 
 
-def test_the_newest_session_is_said_to_be_damaged_where_none_can_be_read(store: FileStore) -> None:
+def test_latest_names_the_damage_when_no_session_can_be_read(store: FileStore) -> None:
     with pytest.raises(InvalidInput, match="there is no session yet"):
         store.find("latest")
     name, path = begun(store, "openai-chat")

@@ -73,7 +73,7 @@ def test_wherever_a_crash_cuts_the_file_no_half_event_is_left(
             assert list(log) == [*kept, {"after": "the crash"}]
 
 
-def test_what_was_cut_off_is_reported(path: Path) -> None:
+def test_a_partial_event_is_reported(path: Path) -> None:
     whole = written(path, {"seq": 0}, {"seq": 1})
     at = whole.index(b"\n") + 1
     path.write_bytes(whole[: at + 6])
@@ -84,7 +84,7 @@ def test_what_was_cut_off_is_reported(path: Path) -> None:
         assert log.torn is None
 
 
-def test_a_torn_event_longer_than_a_block_is_cut_off_whole(path: Path) -> None:
+def test_a_partial_event_longer_than_a_block_is_cut_off(path: Path) -> None:
     whole = written(path, {"seq": 0}, {"text": "é" * 200_000})
     path.write_bytes(whole[:-3])
     with EventLog(path) as log:
@@ -101,7 +101,7 @@ def test_zeros_left_by_a_power_cut_are_cut_off(path: Path) -> None:
         assert list(log) == [{"seq": 0}]
 
 
-def test_a_last_event_without_its_line_break_is_whole(path: Path) -> None:
+def test_a_last_event_without_its_line_break_is_intact(path: Path) -> None:
     whole = written(path, {"seq": 0}, {"seq": 1})
     path.write_bytes(whole[:-1])
     assert list(read_events(path)) == [{"seq": 0}, {"seq": 1}]
@@ -124,7 +124,7 @@ def test_damage_inside_the_log_is_named_and_not_skipped(path: Path, line: bytes)
 @pytest.mark.parametrize(
     "event", [[1], "text", None, {"n": float("nan")}, {"n": float("inf")}, {"x": object()}, {"b": b""}]
 )
-def test_what_is_no_json_object_is_refused_and_leaves_no_trace(path: Path, event: object) -> None:
+def test_anything_but_a_json_object_is_refused_and_leaves_no_trace(path: Path, event: object) -> None:
     with EventLog(path) as log:
         log.append({"seq": 0})
         with pytest.raises(InvalidInput):
@@ -155,7 +155,7 @@ def test_a_log_can_be_read_while_it_is_written(path: Path) -> None:
         assert list(read_events(path)) == [{"seq": 0}, {"seq": 1}]
 
 
-def test_a_log_that_is_not_there_is_said_to_be_missing(path: Path) -> None:
+def test_a_missing_log_is_an_error(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         next(read_events(path))
 
@@ -171,7 +171,7 @@ def test_a_closed_log_takes_nothing(path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are listed in /proc")
-def test_a_log_that_was_let_go_of_holds_no_file_open(path: Path) -> None:
+def test_a_released_log_holds_no_file_open(path: Path) -> None:
     with EventLog(path) as log:
         open_files = len(os.listdir("/proc/self/fd"))
         log.release()
@@ -189,7 +189,7 @@ def test_a_log_that_was_let_go_of_holds_no_file_open(path: Path) -> None:
             log.acquire()
 
 
-def test_a_batch_is_written_whole_or_not_at_all(path: Path) -> None:
+def test_a_batch_is_written_all_or_none(path: Path) -> None:
     with EventLog(path, fsync=True) as log:
         log.extend([{"seq": 0}, {"seq": 1}])
         log.extend([])
@@ -225,7 +225,7 @@ def test_a_second_writer_is_refused_and_harms_nothing(path: Path) -> None:
 
 
 @posix_only
-def test_an_event_that_the_disk_does_not_take_is_taken_back(path: Path) -> None:
+def test_an_event_that_does_not_fit_on_the_disk_is_undone(path: Path) -> None:
     import resource
     import signal
 

@@ -46,7 +46,7 @@ def files_in(folder: Path) -> list[Path]:
 
 @costly
 @given(data=st.binary())
-def test_what_is_put_comes_back(data: bytes) -> None:
+def test_an_original_is_read_back(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         archive: Archive = FileArchive(folder)
         key = archive.put(data)
@@ -104,7 +104,7 @@ def test_a_malformed_key_leads_nowhere(archive: FileArchive, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [None, 7, b"a" * 64, ("a",)])
-def test_what_is_no_text_is_no_key(archive: FileArchive, key: object) -> None:
+def test_only_text_is_a_key(archive: FileArchive, key: object) -> None:
     assert key not in archive
     with pytest.raises(KeyError):
         archive.get(key)  # type: ignore[arg-type]
@@ -224,7 +224,7 @@ for _ in range(20):
 """
 
 
-def test_what_was_changed_is_read_again_and_private(tmp_path: Path) -> None:
+def test_changes_are_read_back_and_private(tmp_path: Path) -> None:
     path = tmp_path / "state" / "kept.json"
     assert read_json(path) == {}
     update_json(path, lambda value: value.update(a=1))
@@ -234,7 +234,7 @@ def test_what_was_changed_is_read_again_and_private(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_a_change_that_fails_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+def test_a_failed_change_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "kept.json"
     update_json(path, lambda value: value.update(a=1))
 

@@ -79,7 +79,7 @@ def test_no_name_leads_anywhere_else(store: FileStore, name: str) -> None:
         store.open(name)
 
 
-def test_a_list_says_how_each_session_stands(store: FileStore) -> None:
+def test_a_list_shows_the_state_of_each_session(store: FileStore) -> None:
     with store.create(dialect="openai-chat", model="gpt-4o", policy="cost", window=900, parent="p") as session:
         context = filled(session, 12, 900)
         session.save(context)

@@ -52,7 +52,7 @@ def test_no_key_no_index(store: FileStore) -> None:
     assert os.listdir(store.root) == []
 
 
-def test_keys_of_an_older_version_are_read_and_taken_over(store: FileStore) -> None:
+def test_keys_of_an_older_version_are_read_and_migrated(store: FileStore) -> None:
     one, two = made(store), made(store)
     old = in_old_form(store, chat=one, schedule=two, odd=7, gone="20261128-040506-0123abcd")
     assert (store.session_of("chat"), store.session_of("odd"), store.session_of("gone")) == (one, None, None)
@@ -64,7 +64,7 @@ def test_keys_of_an_older_version_are_read_and_taken_over(store: FileStore) -> N
     assert store.bindings() == {"chat": two, "schedule": two, "proxy": two}
 
 
-def test_what_an_older_version_binds_meanwhile_counts(store: FileStore) -> None:
+def test_keys_bound_by_an_older_version_meanwhile_count(store: FileStore) -> None:
     one, two = made(store), made(store)
     store.bind_all(["chat", "proxy"], one)
     old = in_old_form(store, chat=two)
@@ -75,7 +75,7 @@ def test_what_an_older_version_binds_meanwhile_counts(store: FileStore) -> None:
     assert store.bindings() == {"chat": two}
 
 
-def test_keys_that_could_not_be_taken_over_are_where_they_were(store: FileStore) -> None:
+def test_keys_that_could_not_be_migrated_stay_in_place(store: FileStore) -> None:
     one = made(store)
     old = in_old_form(store, chat=one)
     before = old.read_bytes()

@@ -11,7 +11,7 @@ from foldline.store.learned_limits import LearnedLimits
 KEY = ("http://localhost:1/v1", "gpt-4o-mini")
 
 
-def test_what_one_run_learned_the_next_one_knows(tmp_path: Path) -> None:
+def test_the_next_run_knows_what_one_run_learned(tmp_path: Path) -> None:
     path = tmp_path / "state" / "learned.json"
     learned = LearnedLimits(path)
     assert len(learned) == 0
@@ -26,14 +26,14 @@ def test_what_one_run_learned_the_next_one_knows(tmp_path: Path) -> None:
         del again[KEY]
 
 
-def test_two_runs_at_once_keep_what_each_learned(tmp_path: Path) -> None:
+def test_concurrent_runs_keep_the_limits_of_both(tmp_path: Path) -> None:
     first, second = LearnedLimits(tmp_path / "l.json"), LearnedLimits(tmp_path / "l.json")
     first["a", "m"] = 1
     second["b", "m"] = 2
     assert dict(second) == {("a", "m"): 1, ("b", "m"): 2} == dict(LearnedLimits(tmp_path / "l.json"))
 
 
-def test_what_is_not_understood_is_left_alone(tmp_path: Path) -> None:
+def test_unknown_content_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "l.json"
     path.write_text(json.dumps({"a": {"m": 5, "x": "wide", "y": -1, "z": True}, "note": 1}))
     learned = LearnedLimits(path)

@@ -93,7 +93,7 @@ def outcome(context: Context) -> object:
     return text(made.messages), made.system, made.tokens, made.max_output_tokens, made.stable_until, made.folds
 
 
-def test_a_record_reads_well_and_leaves_out_what_is_ordinary() -> None:
+def test_a_record_omits_defaults() -> None:
     context = Context(window=4_000)
     context.append({"role": "user", "content": "hi"})
     context.append({"role": "user", "content": "note"}, agent_visible=False, user_visible=False, kind="notice")
@@ -157,7 +157,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("message", SHOWN, ids=lambda message: message.role)
-def test_a_shown_message_comes_back_as_it_was_whoever_made_it(message: Message) -> None:
+def test_a_shown_message_is_read_back_unchanged(message: Message) -> None:
     fold = Fold(start=0, stop=2, shown=(message,), tokens=1, reducer="house", reason="why", id=4, batch=2)
     assert stored((fold,), "openai-chat") == [fold]
 
@@ -217,7 +217,7 @@ def test_a_fold_that_makes_no_sense_is_refused_by_its_field(shown: object, words
         event_of(record, codec("openai-chat"))
 
 
-def test_the_version_is_said_where_a_type_is_newer() -> None:
+def test_the_error_for_an_unknown_type_names_a_newer_version() -> None:
     with pytest.raises(InvalidInput, match="newer version"):
         event_of({"type": "dream"}, codec("openai-chat"), version=VERSION + 1)
 

@@ -78,7 +78,7 @@ def test_wherever_the_damage_is_the_session_goes_on(store: FileStore, dialect: s
         assert store.repair(name) is None
 
 
-def test_what_was_folded_before_the_damage_stays_folded(store: FileStore) -> None:
+def test_folds_before_the_damage_stay(store: FileStore) -> None:
     name, context = long(store, "openai-chat")
     lines = lines_of(store, name)
     first = next(number for number, line in enumerate(lines) if b'"type":"fold"' in line)
@@ -99,7 +99,7 @@ def test_a_log_in_order_is_left_alone(store: FileStore) -> None:
     assert lines_of(store, name) == before
 
 
-def test_a_damaged_first_record_is_told_by_the_snapshot(store: FileStore) -> None:
+def test_a_damaged_first_record_is_restored_from_the_snapshot(store: FileStore) -> None:
     name, context = long(store, "anthropic")
     path = store.root / name / "events.jsonl"
     path.write_bytes(b"?" + path.read_bytes()[1:])
@@ -113,7 +113,7 @@ def test_a_damaged_first_record_is_told_by_the_snapshot(store: FileStore) -> Non
     assert len([e for e in again.events if isinstance(e, Entry)]) == len(context.view.entries)
 
 
-def test_a_damaged_first_record_that_no_snapshot_tells_is_told_by_the_rest(store: FileStore) -> None:
+def test_a_damaged_first_record_without_a_snapshot_is_inferred(store: FileStore) -> None:
     name, context = long(store, "anthropic")
     path = store.root / name / "events.jsonl"
     (path.parent / "state.yaml").unlink()

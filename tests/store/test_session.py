@@ -77,7 +77,7 @@ def test_a_session_goes_on_where_it_was(store: FileStore) -> None:
         assert again.undo() == context.undo()
 
 
-def test_the_log_begins_with_what_the_session_is(store: FileStore) -> None:
+def test_the_log_begins_with_the_record_of_the_session(store: FileStore) -> None:
     with store.create(dialect="anthropic", model="m", policy="cost", window=9_000, parent="x") as session:
         assert records(session) == [
             {
@@ -97,7 +97,7 @@ def test_the_log_begins_with_what_the_session_is(store: FileStore) -> None:
         assert session.header.window == 9_000
 
 
-def test_every_record_has_its_time_and_a_batch_has_one(store: FileStore) -> None:
+def test_every_record_has_a_time_and_a_batch_has_one(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
         times = [record["at"] for record in records(session)]
@@ -118,7 +118,7 @@ def test_turns_settings_and_notes_stand_in_the_log(store: FileStore) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"dialect": "anthropic"}, {"id": "x"}, {"model": 3}, {"window": "wide"}])
-def test_what_may_not_change_is_refused_and_leaves_no_trace(store: FileStore, settings: dict[str, object]) -> None:
+def test_other_settings_cannot_be_changed(store: FileStore, settings: dict[str, object]) -> None:
     with store.create(dialect="openai-chat") as session:
         with pytest.raises(InvalidInput, match=next(iter(settings))):
             session.change(**settings)
@@ -154,7 +154,7 @@ def test_numbers_that_json_does_not_know_do_not_end_a_session(store: FileStore, 
             json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
 
 
-def test_what_is_no_json_at_all_is_refused_and_nothing_of_its_batch_is_written(store: FileStore) -> None:
+def test_a_batch_with_a_value_that_is_not_json_is_refused_whole(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         context = Context(window=4_000)
         context.extend([user("good"), {**user("bad"), "x": b"bytes"}])
@@ -182,7 +182,7 @@ def told_before_its_end(place: str | Path, name: str, lines: int, lease_seconds:
 
 
 @posix_only
-def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> None:
+def test_after_kill_9_every_acknowledged_message_is_stored(tmp_path: Path) -> None:
     """Kill a writer 32 times at random moments: the session opens each time, and the next request can be made."""
     store = FileStore(tmp_path)
     chance = random.Random(7)
@@ -202,7 +202,7 @@ def test_after_kill_9_every_acknowledged_message_is_there(tmp_path: Path) -> Non
     assert [one.damage for one in store.sessions()] == [""] * 4
 
 
-def test_a_torn_last_record_is_set_aside_and_told(store: FileStore) -> None:
+def test_a_partial_last_record_is_saved_aside_and_reported(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
@@ -219,7 +219,7 @@ def test_a_torn_last_record_is_set_aside_and_told(store: FileStore) -> None:
     assert path.read_bytes().startswith(whole)
 
 
-def test_what_was_set_aside_is_never_written_over(store: FileStore) -> None:
+def test_a_saved_partial_record_is_never_overwritten(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         pass
     path = session.folder / "events.jsonl"
@@ -273,7 +273,7 @@ def test_a_record_that_makes_no_sense_is_named(store: FileStore, change: dict[st
         store.read(session.id)
 
 
-def test_a_newer_log_is_read_as_far_as_it_is_understood(store: FileStore) -> None:
+def test_known_parts_of_a_newer_log_are_read(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         filled(session, 1)
     path = session.folder / "events.jsonl"
@@ -312,7 +312,7 @@ def test_a_full_disk_fails_the_append_and_not_the_session(store: FileStore) -> N
 
 
 @posix_only
-def test_a_second_writer_is_told_so_and_a_reader_is_not_kept_out(store: FileStore) -> None:
+def test_a_second_writer_is_refused_and_a_reader_is_not(store: FileStore) -> None:
     with store.create(dialect="openai-chat") as session:
         context = filled(session, 2)
         with pytest.raises(InvalidInput, match="open in another process") as caught:
@@ -349,7 +349,7 @@ def test_a_closed_session_takes_nothing(store: FileStore) -> None:
         session.turn("begun")
 
 
-def test_what_is_read_gives_the_session_without_taking_it(store: FileStore) -> None:
+def test_reading_a_session_does_not_acquire_it(store: FileStore) -> None:
     with store.create(dialect="openai-chat", model="no-such-model", policy="house rules") as session:
         context = filled(session, 2)
     recording = store.read(session.id)

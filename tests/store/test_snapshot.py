@@ -97,7 +97,7 @@ def test_each_message_is_cut_to_its_bound(session: tuple[str, list[Wire], bool])
         assert ("cut_chars" in message) <= (sum(map(len, texts)) == MESSAGE_CHARS)
 
 
-def test_a_huge_message_takes_no_more_than_a_long_one() -> None:
+def test_a_huge_message_takes_no_more_room_than_a_long_one() -> None:
     context = Context(window=10**7)
     calls = [
         {"id": f"c{n}", "type": "function", "function": {"name": "x" * 900, "arguments": '{"a":"' + "y" * 900 + '"}'}}

@@ -146,14 +146,14 @@ def test_a_message_that_its_number_does_not_find_is_named(store: SqlStore, datab
 
 
 @pytest.mark.parametrize("until", ["NULL", "1e300"])
-def test_a_lease_without_an_end_keeps_nobody_out(store: SqlStore, database: Database, until: str) -> None:
+def test_a_lease_without_an_end_excludes_nobody(store: SqlStore, database: Database, until: str) -> None:
     name = filled(store)
     run = runner(store, database, name)
     run(f"UPDATE foldline_sessions SET owner = 'nobody', lease_until = {until} WHERE number = {{s}}")
     store.open(name).close()
 
 
-def test_what_was_remembered_and_altered_is_named(store: SqlStore, database: Database) -> None:
+def test_an_altered_state_is_reported(store: SqlStore, database: Database) -> None:
     name = filled(store)
     for value in ("[1", "[1]", "7", '"a"'):
         store.save_state("kept", {"a": 1})
@@ -164,7 +164,7 @@ def test_what_was_remembered_and_altered_is_named(store: SqlStore, database: Dat
     assert store.load_state("kept") == {"a": 2}
 
 
-def test_what_lies_within_a_session_that_is_gone_is_refused_by_name(store: SqlStore) -> None:
+def test_writes_within_a_deleted_session_are_refused(store: SqlStore) -> None:
     name = filled(store)
     inner = store.agents(name)
     store.delete(name)
@@ -287,7 +287,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("odd", ODD)
 @pytest.mark.parametrize(("table", "column"), [(table, one) for table, several in COLUMNS.items() for one in several])
-def test_whatever_stands_in_a_column_it_is_named_or_changes_nothing(
+def test_any_value_in_a_column_is_reported_or_changes_nothing(
     beside: tuple[Path, str], tmp_path: Path, table: str, column: str, odd: str
 ) -> None:
     file, name = shutil.copy(beside[0], tmp_path / "harmed.db"), beside[1]

@@ -152,9 +152,7 @@ def test_a_server_that_was_stopped_or_killed_is_used_again_when_it_is_back(serve
     assert store.bindings() == dict.fromkeys("abc", name)
 
 
-def test_a_server_that_falls_silent_is_given_up_soon_by_all_who_ask_at_once_and_in_a_transaction(
-    server: Server, store: SqlStore
-) -> None:
+def test_a_silent_server_is_given_up_soon_by_all_callers(server: Server, store: SqlStore) -> None:
     name = made(store)
     store.bind_all(["a"], name)
     asks = operations(store, name, server.url) * 4  # more than there are connections

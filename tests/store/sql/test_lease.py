@@ -182,7 +182,7 @@ def test_a_process_that_slept_past_its_lease_writes_nothing(store: SqlStore, pla
     assert said == ["before", *["by another"] * 4]
 
 
-def test_whoever_was_overtaken_can_write_nothing_at_all(place: str, other: SqlStore, database: Database) -> None:
+def test_an_overtaken_writer_can_write_nothing_at_all(place: str, other: SqlStore, database: Database) -> None:
     store = lasting(place)
     with closing(store), begun(store) as session:
         writes: list[Callable[[Context], object]] = [
@@ -221,7 +221,7 @@ def test_a_sleeper_that_nobody_overtook_goes_on(place: str, database: Database) 
         assert lease_until(database) > 1
 
 
-def test_what_a_dead_process_held_can_be_deleted_after_its_time(
+def test_the_session_of_a_dead_process_can_be_deleted_after_its_lease(
     place: str, other: SqlStore, database: Database
 ) -> None:
     with closing(lasting(place)) as store, begun(store) as session:

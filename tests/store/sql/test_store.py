@@ -145,7 +145,7 @@ def test_a_list_is_one_query_however_many_there_are(store: SqlStore) -> None:
     assert len([one for one in sent if one.startswith("SELECT")]) == 1
 
 
-def test_what_is_asked_is_found_by_an_index(places: Places) -> None:
+def test_every_query_uses_an_index(places: Places) -> None:
     with closing(SqlStore.at(places("sqlite"))) as store, closing(Database(store.place)) as database:
         name = made(store)
         with statements() as sent:
@@ -305,7 +305,7 @@ def cable(places: Places, tmp_path: Path) -> Iterator[tuple[Cable, str]]:
         yield made_of, url.set(query={"host": str(tmp_path)}).render_as_string(hide_password=False)
 
 
-def test_a_write_whose_end_nobody_heard_of_is_not_there_twice(cable: tuple[Cable, str]) -> None:
+def test_a_commit_whose_answer_was_lost_is_not_written_twice(cable: tuple[Cable, str]) -> None:
     line, place = cable
     with closing(SqlStore.at(place)) as store, begun(store, window=100_000) as session:
         context = context_of(session)
