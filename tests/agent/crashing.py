@@ -49,7 +49,7 @@ class Piecemeal(io.FileIO):
         return super().write(data[:PIECE_BYTES])
 
 
-class Told(list[AgentEvent]):
+class Progress(list[AgentEvent]):
     """Says what the user of the agent sees."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ async def summarise(messages: list[dict[str, str]], max_output_tokens: int) -> s
 
 
 def opened(store: FileStore, name: str) -> FileSession:
-    """The session, taken, its log written piece by piece."""
+    """Open the session for writing, its log written piece by piece."""
     stored = store.open(name)
     log = stored._log  # there is no other way to a disk that takes a record bit by bit
     whole = log._file
@@ -117,25 +117,25 @@ def opened(store: FileStore, name: str) -> FileSession:
     whole.close()
     extend = log.extend
 
-    def said(events: Any) -> None:
+    def announce_and_extend(events: Any) -> None:
         say("writing")
         extend(events)
 
-    log.extend = said  # type: ignore[method-assign]
+    log.extend = announce_and_extend  # type: ignore[method-assign]
     return stored
 
 
 def next_prompt(agent: Agent) -> int:
-    """The number of the first prompt that the session does not have."""
+    """Return the number of the first prompt that the session does not have."""
     texts = [str(event.recorded) for event in agent.session.whole().events if isinstance(event, Entry)]
     numbers = [int(found[1]) for text in texts if (found := re.search(r"prompt (\d+):", text))]
     return max(numbers, default=-1) + 1
 
 
 async def work(root: str, name: str) -> None:
-    """Turn after turn, without end."""
+    """Run turn after turn, without end."""
     say("resuming")
-    told = Told()
+    progress = Progress()
     stored = opened(FileStore(root, fsync=True), name)
     fake = FakeProvider(model, window_tokens=WINDOW_TOKENS)
     asked: dict[str, Any] = {"summarize": summarise} if stored.header.policy == "checkpoint" else {}
@@ -147,19 +147,19 @@ async def work(root: str, name: str) -> None:
         window=WINDOW_TOKENS,
         max_output_tokens=200,
         stored=stored,
-        heard=told,
+        heard=progress,
         **asked,
     ) as agent:
-        told.prompt = next_prompt(agent)
+        progress.prompt = next_prompt(agent)
         say("resumed")
         while True:
-            ended = await agent.run(f"prompt {told.prompt}: " + "what about this? " * random.randint(1, 20))
+            ended = await agent.run(f"prompt {progress.prompt}: " + "what about this? " * random.randint(1, 20))
             if fake.refusals:
                 say(f"refused {dict(fake.refusals)}")
             if ended.reason not in {"done", "iterations"}:
                 say(f"failed {ended}")
-            told.prompt += 1
-            if told.prompt % 4 == 0:
+            progress.prompt += 1
+            if progress.prompt % 4 == 0:
                 agent.session.save()
 
 

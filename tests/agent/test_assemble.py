@@ -85,7 +85,7 @@ def test_model_calls_are_written_down_in_a_thread_where_others_share_the_loop(tm
 
 
 def by_task(body: Any) -> FakeReply | str:
-    """The agent asked to delegate does; a sub-agent reads and answers; the agent says what came back."""
+    """The agent delegates; a sub-agent reads and answers; the agent repeats its answer."""
     said = [message for message in body["messages"] if message["role"] != "system"]
     last = said[-1]
     if last["role"] == "user" and last["content"].startswith("Delegate"):

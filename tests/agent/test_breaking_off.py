@@ -73,11 +73,13 @@ async def slow(arguments: Mapping[str, Any]) -> ToolOutcome:
 
 
 def unrecorded_words(heard: list[AgentEvent], log: str) -> str:
-    """What was said on screen and is not in the session."""
-    said = ""
+    """The words on screen that are not in the session."""
+    shown = ""
     for event in heard:
-        said = said + event.text if isinstance(event, TextDelta) else "" if isinstance(event, ReplyFinished) else said
-    return "" if said.strip() in log else said
+        shown = (
+            shown + event.text if isinstance(event, TextDelta) else "" if isinstance(event, ReplyFinished) else shown
+        )
+    return "" if shown.strip() in log else shown
 
 
 @every_dialect

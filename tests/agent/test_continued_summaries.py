@@ -29,25 +29,25 @@ def look(arguments: Mapping[str, Any]) -> str:
     return f"Part {arguments.get('what')}: " + " ".join(f"line {n} of it is in order," for n in range(150))
 
 
-def said(body: Body) -> list[Any]:
+def messages_of(body: Body) -> list[Any]:
     """The messages of a request."""
     return next(list(body[name]) for name in LIST.values() if name in body)
 
 
 def is_question(body: Body) -> bool:
     """Whether a request asks for a checkpoint of the conversation that stands in it."""
-    return "[A checkpoint is due]" in json.dumps(said(body)[-1])
+    return "[A checkpoint is due]" in json.dumps(messages_of(body)[-1])
 
 
 def is_prompt(body: Body) -> bool:
-    """Whether it is a prompt of its own that repeats what is to be summed up."""
+    """Whether a request is a prompt of its own that repeats the text to summarise."""
     return "You write the checkpoint" in json.dumps([body.get(row.body.system or "") for row in ROWS.values()]) or (
-        "You write the checkpoint" in json.dumps(said(body)[0])
+        "You write the checkpoint" in json.dumps(messages_of(body)[0])
     )
 
 
 class Model:
-    """Looks at one part after the other, and writes checkpoints when it is asked to; notes the bodies it was sent."""
+    """Reads one part after the other, and writes a checkpoint on request; records the bodies of its requests."""
 
     def __init__(self, continued: FakeReply | str = CHECKPOINT) -> None:
         self.bodies: list[Body] = []

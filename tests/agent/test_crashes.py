@@ -44,7 +44,7 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 def recorded(root: Path, dialect: str, policy: str = "balanced", turns: int = 4) -> str:
-    """A session with folds, answers, single calls and calls beside each other."""
+    """A session with folds, answers, single calls and concurrent calls."""
 
     async def run() -> str:
         steps: list[FakeReply | str] = []
@@ -175,7 +175,7 @@ def test_a_snapshot_that_is_lost_stale_or_garbage_is_made_again(state: bytes | s
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When to kill: so many seconds after the child has said for the `count`-th time what begins with `mark`."""
+    """When to kill: some seconds after the `count`-th line of the child that begins with `mark`."""
 
     mark: str
     count: int
@@ -221,8 +221,8 @@ def agents(root: Path) -> Iterator[subprocess.Popen[bytes]]:
             starter.stdin.close()
 
 
-def said_before_its_end(starter: subprocess.Popen[bytes], name: str, when: Moment) -> list[str]:
-    """What an agent on the session said before it was killed at that moment."""
+def lines_before_end(starter: subprocess.Popen[bytes], name: str, when: Moment) -> list[str]:
+    """Return the lines that an agent on the session printed before it was killed at that moment."""
     assert starter.stdin is not None
     assert starter.stdout is not None
     starter.stdin.write(f"{name}\n".encode())
@@ -272,21 +272,21 @@ def killed_and_resumed(root: Path, kills: int, *, seed: int, of_a_session: int) 
                 dialect, policy = kinds[number // of_a_session % len(kinds)]
                 with store.create(dialect=dialect, model="fake-model", policy=policy, window=WINDOW_TOKENS) as stored:
                     seen = Seen(stored.id)
-            said = said_before_its_end(starter, seen.name, moment(chance))
+            lines = lines_before_end(starter, seen.name, moment(chance))
             hit["kills"] += 1
-            check_after(store, seen, said, hit, chance)
+            check_after(store, seen, lines, hit, chance)
     return hit
 
 
-def check_after(store: FileStore, seen: Seen, said: Sequence[str], hit: Counter[str], chance: random.Random) -> None:
+def check_after(store: FileStore, seen: Seen, lines: Sequence[str], hit: Counter[str], chance: random.Random) -> None:
     """All that must hold after a kill."""
-    assert [line for line in said if line.startswith(("refused", "failed"))] == []
-    last = [line for line in said if line not in {"gone", "writing"} and not line.startswith("pid ")][-1:]
+    assert [line for line in lines if line.startswith(("refused", "failed"))] == []
+    last = [line for line in lines if line not in {"gone", "writing"} and not line.startswith("pid ")][-1:]
     hit[f"in {(last or ['starting'])[0].split()[0]}"] += 1
-    hit["in a write or just after it"] += [line for line in said if line != "gone"][-1:] == ["writing"]
-    seen.acknowledged |= {line for line in said if line.startswith(("prompt ", "reply ", "result "))}
-    seen.tools |= {line.split()[1] for line in said if line.startswith("tool ")}
-    hit["acknowledged"] += sum(line.startswith(("prompt ", "reply ", "result ")) for line in said)
+    hit["in a write or just after it"] += [line for line in lines if line != "gone"][-1:] == ["writing"]
+    seen.acknowledged |= {line for line in lines if line.startswith(("prompt ", "reply ", "result "))}
+    seen.tools |= {line.split()[1] for line in lines if line.startswith("tool ")}
+    hit["acknowledged"] += sum(line.startswith(("prompt ", "reply ", "result ")) for line in lines)
 
     folder = store.root / seen.name
     hit[f"snapshot {half_state(folder, chance)}"] += 1
@@ -308,8 +308,8 @@ def check_after(store: FileStore, seen: Seen, said: Sequence[str], hit: Counter[
     assert sum(PROBE in text for text in texts) == seen.probes
     prompts = [int(found[2]) for text in texts if (found := TOKEN.search(text)) and found[1] == "prompt"]
     assert prompts == list(range(len(prompts)))
-    # A result is written together with those of the calls beside it; until then what a tool brought may be lost, though
-    # it was seen to end, and the call is said to be interrupted. That is counted, not refused.
+    # A result is written together with those of concurrent calls. Until then it may be lost although its tool was seen
+    # to end, and the call counts as interrupted. That is counted, not refused.
     hit["tools seen and then called interrupted"] += sum(f"result {token}" not in there for token in seen.tools)
     seen.tools &= {found.split()[1] for found in there}
 

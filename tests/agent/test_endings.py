@@ -1,4 +1,4 @@
-"""Replies that end as no answer does: gone on with, asked for again, or told as a failure; never "done"."""
+"""Replies that end without an answer: continued, requested again, or reported as a failure; never "done"."""
 
 from __future__ import annotations
 
@@ -49,21 +49,22 @@ def test_a_pause_without_end_ends_with_the_limit_of_calls() -> None:
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai-chat"])
 @pytest.mark.parametrize(
-    "said", ["MALFORMED_FUNCTION_CALL", "unexpected_tool_call", "tool_calls", "network_error", "abort", "unheard_of"]
+    "finish_reason",
+    ["MALFORMED_FUNCTION_CALL", "unexpected_tool_call", "tool_calls", "network_error", "abort", "unheard_of"],
 )
-def test_a_reply_that_was_thrown_away_is_asked_for_again(dialect: str, said: str) -> None:
+def test_a_reply_that_was_thrown_away_is_asked_for_again(dialect: str, finish_reason: str) -> None:
     # langchain-ai/langgraph#6574
     heard: list[AgentEvent] = []
-    fake = FakeProvider([FakeReply(text="", finish_reason=said), "The whole answer."])
+    fake = FakeProvider([FakeReply(text="", finish_reason=finish_reason), "The whole answer."])
     ended = one_turn(fake, dialect=dialect, heard=heard)
     assert (ended.reason, ended.text) == ("done", "The whole answer.")
     assert fake.requests[0].body["messages"] == fake.requests[1].body["messages"]
     assert any(isinstance(event, Notice) and "asked again" in event.text for event in heard)
 
 
-@pytest.mark.parametrize("said", ["MALFORMED_FUNCTION_CALL", "network_error", "tool_calls"])
-def test_asking_again_ends_and_is_told_as_a_failure(said: str) -> None:
-    fake = FakeProvider([FakeReply(text="", finish_reason=said)], repeat=True)
+@pytest.mark.parametrize("finish_reason", ["MALFORMED_FUNCTION_CALL", "network_error", "tool_calls"])
+def test_asking_again_ends_and_is_told_as_a_failure(finish_reason: str) -> None:
+    fake = FakeProvider([FakeReply(text="", finish_reason=finish_reason)], repeat=True)
     ended = one_turn(fake)
     assert ended.reason == "failed"
     assert ended.message
@@ -93,7 +94,7 @@ def test_calls_of_a_reply_that_was_thrown_away_are_never_run() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "finish_reason",
     [
         "network_error",
         "insufficient_system_resource",
@@ -104,17 +105,17 @@ def test_calls_of_a_reply_that_was_thrown_away_are_never_run() -> None:
         "function_call",
     ],
 )
-def test_words_that_broke_off_are_kept_and_told_as_a_failure(said: str) -> None:
-    fake = FakeProvider([FakeReply(text="The report says that the", finish_reason=said), "Fine."])
+def test_words_that_broke_off_are_kept_and_told_as_a_failure(finish_reason: str) -> None:
+    fake = FakeProvider([FakeReply(text="The report says that the", finish_reason=finish_reason), "Fine."])
     ended = one_turn(fake)
     assert (ended.reason, ended.text) == ("failed", "The report says that the")
     assert ended.message
     assert len(fake.requests) == 1
 
 
-@pytest.mark.parametrize("said", ["sensitive", "content_filter", "RECITATION", "safety"])
-def test_a_filter_is_told_as_a_refusal(said: str) -> None:
-    ended = one_turn(FakeProvider([FakeReply(text="The report", finish_reason=said)]))
+@pytest.mark.parametrize("finish_reason", ["sensitive", "content_filter", "RECITATION", "safety"])
+def test_a_filter_is_told_as_a_refusal(finish_reason: str) -> None:
+    ended = one_turn(FakeProvider([FakeReply(text="The report", finish_reason=finish_reason)]))
     assert (ended.reason, ended.message) == ("refusal", "The model refused to answer.")
 
 

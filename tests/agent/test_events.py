@@ -39,9 +39,9 @@ def test_an_event_keeps_its_fields_and_is_named_once(event: AgentEvent, written:
 
 def test_folds_are_told_without_their_texts() -> None:
     fold = Fold(start=2, stop=14, shown=(), tokens=300, before_tokens=5_000, reducer="digest", reason="full", id=3)
-    told = as_json(FoldFinished((fold,), 300, 4))
-    assert told["event"] == "fold_finished"
-    assert told["folds"] == [
+    expected = as_json(FoldFinished((fold,), 300, 4))
+    assert expected["event"] == "fold_finished"
+    assert expected["folds"] == [
         {
             "id": 3,
             "start": 2,
@@ -58,8 +58,8 @@ def test_folds_are_told_without_their_texts() -> None:
 def test_the_documentation_has_every_event_and_field() -> None:
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \| (.*) \|$", page, re.MULTILINE))
-    told = {name: fields for names, fields in rows.items() for name in re.findall(r"[a-z_]+", names)}
+    expected = {name: fields for names, fields in rows.items() for name in re.findall(r"[a-z_]+", names)}
     for kind in get_args(AgentEvent):
         fields = {field.name: field for field in dataclasses.fields(kind)}
         name = _NAMES.get(kind) or str(fields.pop("name").default)
-        assert [field for field in fields if f"`{field}`" not in told[name]] == [], name
+        assert [field for field in fields if f"`{field}`" not in expected[name]] == [], name

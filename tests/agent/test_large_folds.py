@@ -185,11 +185,11 @@ def test_what_a_user_says_at_length_is_counted_in_a_thread_where_others_share_th
     session = AgentSession(under_counter(watched))
     session.writes_in_thread = True
 
-    async def said() -> int:
+    async def tokens_of_session() -> int:
         await session.count_in_background(LARGE)
         return session.add_user_message(LARGE).tokens
 
-    tokens = asyncio.run(said())
+    tokens = asyncio.run(tokens_of_session())
     long = [thread for thread, chars in watched.counted if chars == len(LARGE)]
     assert len(long) == 1
     assert long[0] is not LOOP

@@ -295,8 +295,8 @@ def test_s2_08_every_fold_is_told_at_its_beginning_and_its_end() -> None:
             assert not fake.refusals
         return [event.name for event in heard if hasattr(event, "name") and "fold_" in event.name]
 
-    told = asyncio.run(turn())
-    assert told.count("fold_started") == told.count("fold_finished") > 0
+    expected = asyncio.run(turn())
+    assert expected.count("fold_started") == expected.count("fold_finished") > 0
 
 
 def test_a_server_without_usage_gets_figures_of_our_own_marked_so() -> None:

@@ -168,7 +168,7 @@ class Agent:
                 if not recovery.retry or refusals == MAX_RECOVERIES:
                     raise
                 refusals += 1
-                # The model is told what changed in its history before it sees the changed history.
+                # The notice comes first: the model learns what changed in its history before it sees it.
                 if recovery.notice is not None:
                     self.session.add_notice(recovery.notice)
                 default = f"The request was refused ({error.failure.kind}); sent again."
@@ -210,7 +210,7 @@ class Agent:
     async def _record_reply(self, request: Request, reply: Reply) -> Reply:
         """Record a reply and its usage. Returns it with the ids of its calls as they will be sent back."""
         sent = [call.id for entry in self.session.record(reply.messages) for call in entry.message.calls]
-        # Some servers report no usage; the estimate stands in, marked as such.
+        # Some servers report no usage; an estimate replaces it, marked as one.
         written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
         counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
         usage = self.session.observe(counted)

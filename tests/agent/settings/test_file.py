@@ -267,9 +267,9 @@ def test_a_file_of_the_working_directory_cannot_reach_out_by_itself(project: Pat
     assert reach(loaded) == HARMLESS
     assert (loaded.settings.policy_settings.name, set(loaded.settings.tools.off)) == ("cost", {"recall"})
     assert [each.leaf.line for each in loaded.withheld] == [5, 6, 6, 7, 8, 10]
-    told = "\n".join(map(str, loaded.withheld))
-    assert "agents.yaml: line 6: agents.main.tools.allow: offer run_command" in told
-    assert "start sh -c 'echo hello' and use its tools without asking; it is told OPENAI_API_KEY" in told
+    notes = "\n".join(map(str, loaded.withheld))
+    assert "agents.yaml: line 6: agents.main.tools.allow: offer run_command" in notes
+    assert "start sh -c 'echo hello' and use its tools without asking; it is told OPENAI_API_KEY" in notes
 
 
 def test_what_the_user_allows_himself_stays_allowed(project: Path, environ: dict[str, str]) -> None:
@@ -305,9 +305,9 @@ def test_a_strangers_file_does_not_choose_who_is_sent_the_conversation(project: 
     loaded = load_settings(environ=environ)
     assert (loaded.settings.model.name, dict(loaded.settings.model.extra)) == ("m", {})
     assert loaded.settings.summariser is None
-    told = "\n".join(map(str, loaded.withheld))
-    assert "main.model.extra.mcp_servers: send mcp_servers with every request" in told
-    assert "main.summariser.provider: send the conversation to a server of its own choice, openrouter" in told
+    notes = "\n".join(map(str, loaded.withheld))
+    assert "main.model.extra.mcp_servers: send mcp_servers with every request" in notes
+    assert "main.summariser.provider: send the conversation to a server of its own choice, openrouter" in notes
     write(project / "agents.yaml", "main: {model: {name: m, extra: {temperature: 0.1}}}\n")
     sampling = load_settings(environ=environ)
     assert (dict(sampling.settings.model.extra), sampling.withheld) == ({"temperature": 0.1}, ())

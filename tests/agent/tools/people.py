@@ -12,7 +12,7 @@ from foldline.display import Room
 
 @dataclass
 class Person:
-    """Says yes or no to everything, and remembers what was asked."""
+    """Answers every question with yes or no, and records the questions."""
 
     says: bool = True
     asked: list[PermissionRequest] = field(default_factory=list)

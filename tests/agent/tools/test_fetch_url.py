@@ -53,12 +53,12 @@ def serve(site: Site, context: ssl.SSLContext | None = None) -> ThreadingHTTPSer
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *told: object) -> None:
-            del told
+        def log_message(self, *arguments: object) -> None:
+            del arguments
 
     class Quiet(ThreadingHTTPServer):
-        def handle_error(self, *told: object) -> None:
-            del told  # a client that hangs up is what some tests are about
+        def handle_error(self, *arguments: object) -> None:
+            del arguments  # a client that hangs up is what some tests are about
 
     server = Quiet(("127.0.0.1", 0), Handler)
     if context:
@@ -119,14 +119,14 @@ def test_texts_come_as_they_are(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [("image/png", "is no text: image/png, 4 bytes"), ("application/pdf", "application/pdf"), ("", "names no type")],
 )
-def test_what_is_no_text_is_named_and_refused(site: Site, kind: str, told: str) -> None:
+def test_what_is_no_text_is_named_and_refused(site: Site, kind: str, expected: str) -> None:
     site.answers["/"] = (200, {"Content-Type": kind} if kind else {}, b"\x89\0\1\2")
     outcome = fetched(site.at("/"))
     assert outcome.is_error
-    assert told in outcome.text
+    assert expected in outcome.text
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_what_is_too_large_is_cut_and_said_so(site: Site) -> None:
     assert fetched(site.at("/"), max_bytes=1_000).text.endswith("xxx\n[cut: only the first 1,000 bytes were read]")
     packed = gzip.compress(b"y" * 5_000_000)
     site.answers["/z"] = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, packed)
-    told, _, text = fetched(site.at("/z"), max_bytes=1_000).text.partition("data]\n")
-    assert "200 OK" in told
+    expected, _, text = fetched(site.at("/z"), max_bytes=1_000).text.partition("data]\n")
+    assert "200 OK" in expected
     assert text == "y" * 1_000 + "\n[cut: only the first 1,000 bytes were read]"
 
 
@@ -184,7 +184,7 @@ def test_a_redirect_to_what_may_not_be_asked_for_is_refused(site: Site, location
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
         ("file:///etc/passwd", "must be an http or https address"),
         ("gopher://example.com", "must be an http or https address"),
@@ -196,10 +196,10 @@ def test_a_redirect_to_what_may_not_be_asked_for_is_refused(site: Site, location
         ("http://nowhere.invalid/", "nowhere.invalid cannot be resolved"),
     ],
 )
-def test_an_address_that_is_none_is_named(url: str, told: str) -> None:
+def test_an_address_that_is_none_is_named(url: str, expected: str) -> None:
     outcome = fetched(url)
     assert outcome.is_error
-    assert told in outcome.text
+    assert expected in outcome.text
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1", "2130706433", "[::ffff:127.0.0.1]"])
@@ -311,7 +311,7 @@ def test_tls_is_for_the_name_and_not_for_the_address(
 
 
 def deflated(block: bytes, times: int) -> bytes:
-    """Something in gzip that is `times` a block, made without being held."""
+    """A gzip stream of a block, repeated `times`, built without holding all of it."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     head = packer.compress(b"") + packer.flush(zlib.Z_FULL_FLUSH)
     return head + (packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)) * times
@@ -340,18 +340,18 @@ def test_what_is_packed_as_servers_do_is_unpacked(site: Site, form: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("packing", "said"),
+    ("packing", "expected"),
     [
         ("br", "packed in a way that was not asked for: br"),
         ("gzip, gzip", "for: gzip, gzip"),
         ("gzip", "is not packed"),
     ],
 )
-def test_what_is_packed_oddly_is_refused(site: Site, packing: str, said: str) -> None:
+def test_what_is_packed_oddly_is_refused(site: Site, packing: str, expected: str) -> None:
     site.answers["/"] = (200, {"Content-Type": "text/plain", "Content-Encoding": packing}, b"no such thing")
     outcome = fetched(site.at("/"))
     assert outcome.is_error
-    assert said in outcome.text
+    assert expected in outcome.text
 
 
 def test_a_page_that_would_take_for_ever_is_left_in_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,8 +83,8 @@ def test_names_are_such_that_every_provider_takes_them() -> None:
         assert len(long) == 64
         same = [name for name in box.names if name.startswith("child_same_name_")]
         assert len(same) == 2
-        told = {(await call(name.removeprefix("child_"))).text for name in [long, *same]}
-        assert told == {LONG, "same.name", "same_name"}
+        texts = {(await call(name.removeprefix("child_"))).text for name in [long, *same]}
+        assert texts == {LONG, "same.name", "same_name"}
 
     with_server(steps, child("mcp_plain.py"))
 
@@ -119,11 +119,11 @@ def test_a_server_that_keeps_no_rules_does_no_harm() -> None:
 
 def test_a_server_that_dies_is_an_error_that_says_so_at_this_call_and_the_next() -> None:
     async def steps(call: Call, box: Toolbox) -> None:
-        told = ToolOutcome(
+        expected = ToolOutcome(
             "the MCP server child has ended, and its tools with it (it wrote: out of cheese)", is_error=True
         )
-        assert await call("die") == told
-        assert await call("chatter") == told
+        assert await call("die") == expected
+        assert await call("chatter") == expected
 
     with_server(steps, child("mcp_plain.py"))
 
@@ -160,7 +160,7 @@ BROKEN = ("-c", "import sys; print('no such database', file=sys.stderr); sys.exi
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"command": "no-such-program-anywhere"}, "No such file or directory: 'no-such-program-anywhere'"),
         ({"command": sys.executable, "args": BROKEN}, "Connection closed (it wrote: no such database)"),
@@ -168,7 +168,7 @@ BROKEN = ("-c", "import sys; print('no such database', file=sys.stderr); sys.exi
         ({"url": "http://127.0.0.1:1/mcp"}, "All connection attempts failed"),
     ],
 )
-def test_a_server_that_does_not_start_is_one_clear_line(settings: dict[str, Any], told: str) -> None:
+def test_a_server_that_does_not_start_is_one_clear_line(settings: dict[str, Any], expected: str) -> None:
     async def start() -> None:
         async with mcp_tools("broken", McpServer(name="broken", **settings)):
             raise AssertionError("it started")
@@ -176,7 +176,7 @@ def test_a_server_that_does_not_start_is_one_clear_line(settings: dict[str, Any]
     with pytest.raises(InvalidInput) as caught:
         asyncio.run(start())
     assert str(caught.value).startswith("MCP server broken: did not start: ")
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -232,7 +232,7 @@ def test_a_server_on_the_web_gets_its_headers_and_its_end_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"name": "two words", "command": "x"}, "'two words': name: must have 1 to 32"),
         ({"name": "", "command": "x"}, "name: must have 1 to 32"),
@@ -246,10 +246,10 @@ def test_a_server_on_the_web_gets_its_headers_and_its_end_is_told() -> None:
         ({"name": "a", "command": "x", "timeout_seconds": float("nan")}, "a: timeout_seconds"),
     ],
 )
-def test_a_wrong_setting_is_named(fields: dict[str, Any], told: str) -> None:
+def test_a_wrong_setting_is_named(fields: dict[str, Any], expected: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         McpServer(**fields)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_secrets_are_not_shown() -> None:

@@ -74,17 +74,17 @@ def test_it_runs_in_the_workspace_or_a_folder_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cwd", "told"),
+    ("cwd", "expected"),
     [("..", "outside the workspace"), ("link", "outside the workspace"), ("none", "no folder"), ("file", "no folder")],
 )
-def test_a_folder_that_is_none_of_the_workspace_is_refused(tmp_path: Path, cwd: str, told: str) -> None:
+def test_a_folder_that_is_none_of_the_workspace_is_refused(tmp_path: Path, cwd: str, expected: str) -> None:
     (tmp_path / "link").symlink_to("/")
     (tmp_path / "file").touch()
     person = Person()
     call = ToolCall("1", "run_command", json.dumps({"command": "pwd", "cwd": cwd}))
     outcome = asyncio.run(Toolbox([tool(tmp_path)]).run(call, scope(person)))
     assert outcome.is_error
-    assert told in outcome.text
+    assert expected in outcome.text
     assert person.asked == []
 
 
@@ -109,19 +109,19 @@ def test_a_command_that_ends_by_a_signal_says_which(tmp_path: Path) -> None:
     assert run(tool(tmp_path), command="kill -SEGV $$") == ToolOutcome("[ended by SIGSEGV]", is_error=True)
 
 
-def timed_out(folder: Path, command: str, said: str) -> tuple[ToolOutcome, float]:
-    """What came of a command that had said so much when its time was over, which a busy machine gets more of."""
+def timed_out(folder: Path, command: str, expected: str) -> tuple[ToolOutcome, float]:
+    """Run a command until its time-out; with more time if a busy machine left it too little for its output."""
     for seconds in (0.5, 2.0, 8.0, 30.0):
         outcome = run(tool(folder), command=command, timeout_seconds=seconds)
-        if said in outcome.text:
+        if expected in outcome.text:
             return outcome, seconds
     pytest.fail(f"{outcome}")
 
 
 def test_a_time_out_ends_a_child_that_ignores_the_request_and_keeps_what_it_wrote(tmp_path: Path) -> None:
     outcome, seconds = timed_out(tmp_path, f"echo $$ > pid; {STUBBORN}", "up")
-    told = f"up\n[timed out after {seconds:g} seconds; the command and what it started were ended]"
-    assert outcome == ToolOutcome(told, is_error=True)
+    expected = f"up\n[timed out after {seconds:g} seconds; the command and what it started were ended]"
+    assert outcome == ToolOutcome(expected, is_error=True)
     assert asyncio.run(gone(int((tmp_path / "pid").read_text())))
 
 
@@ -200,7 +200,7 @@ def test_secrets_are_known_by_name_or_as_a_password_in_an_address() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({}, "'command' is missing"),
         ({"command": ""}, "command: must not be empty"),
@@ -209,11 +209,11 @@ def test_secrets_are_known_by_name_or_as_a_password_in_an_address() -> None:
         ({"command": "ls", "timeout_seconds": 1e9}, "timeout_seconds: must be at most 3600"),
     ],
 )
-def test_wrong_arguments_are_named(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
+def test_wrong_arguments_are_named(tmp_path: Path, arguments: dict[str, Any], expected: str) -> None:
     call = ToolCall("1", "run_command", json.dumps(arguments))
     outcome = asyncio.run(Toolbox([tool(tmp_path)]).run(call, scope()))
     assert outcome.is_error
-    assert told in outcome.text
+    assert expected in outcome.text
 
 
 def test_a_small_output_is_kept_as_it_is() -> None:

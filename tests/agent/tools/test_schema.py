@@ -23,7 +23,7 @@ def test_arguments_that_fit_have_no_faults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({}, "'path' is missing"),
         ({"path": 7}, "path: must be a string, not 7"),
@@ -36,8 +36,8 @@ def test_arguments_that_fit_have_no_faults() -> None:
         ({"path": "a", "lines": 3}, "lines: is not an argument; known are path, start_line, mode"),
     ],
 )
-def test_a_fault_names_place_and_reason(arguments: dict[str, Any], told: str) -> None:
-    assert faults(READ, arguments) == (told,)
+def test_a_fault_names_place_and_reason(arguments: dict[str, Any], expected: str) -> None:
+    assert faults(READ, arguments) == (expected,)
 
 
 def test_all_faults_are_told_at_once_but_never_more_than_five() -> None:
@@ -47,12 +47,12 @@ def test_all_faults_are_told_at_once_but_never_more_than_five() -> None:
 
 
 def test_a_long_value_is_not_repeated_whole() -> None:
-    (told,) = faults({"type": "integer"}, "x" * 10_000)
-    assert len(told) < 200
+    (expected,) = faults({"type": "integer"}, "x" * 10_000)
+    assert len(expected) < 200
 
 
 @pytest.mark.parametrize(
-    ("schema", "good", "bad", "told"),
+    ("schema", "good", "bad", "expected"),
     [
         ({"type": ["string", "null"]}, None, 1, "must be a string or null, not 1"),
         ({"type": "integer"}, 3.0, 3.5, "must be an integer, not 3.5"),
@@ -91,9 +91,9 @@ def test_a_long_value_is_not_repeated_whole() -> None:
         ({"not": {"type": "string"}}, 1, "x", 'must not be "x"'),
     ],
 )
-def test_each_keyword_holds(schema: dict[str, Any], good: Any, bad: Any, told: str) -> None:
+def test_each_keyword_holds(schema: dict[str, Any], good: Any, bad: Any, expected: str) -> None:
     assert faults(schema, good) == ()
-    assert faults(schema, bad) == (told,)
+    assert faults(schema, bad) == (expected,)
 
 
 def test_references_inside_the_schema_are_followed() -> None:
@@ -121,9 +121,9 @@ def test_a_tree_that_refers_to_itself_is_checked_as_deep_as_the_value() -> None:
     ],
 )
 def test_a_schema_that_never_ends_is_a_fault_and_not_a_hang(schema: dict[str, Any]) -> None:
-    told = faults(schema, {})
-    assert told
-    assert all(len(fault) <= 400 for fault in told)
+    expected = faults(schema, {})
+    assert expected
+    assert all(len(fault) <= 400 for fault in expected)
 
 
 def test_a_circle_of_references_is_named() -> None:

@@ -70,7 +70,7 @@ def test_the_answer_to_a_search_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         ({}, "'action' is missing"),
         ({"action": "look"}, 'action: must be one of "peek", "grep"'),
@@ -84,10 +84,10 @@ def test_the_answer_to_a_search_is_bounded() -> None:
         ({"action": "grep", "pattern": "a", "entry": 99}, "no entry 99"),
     ],
 )
-def test_a_wrong_question_says_what_is_wrong(arguments: dict[str, Any], told: str) -> None:
+def test_a_wrong_question_says_what_is_wrong(arguments: dict[str, Any], expected: str) -> None:
     outcome = recalled(context(), **arguments)
     assert outcome.is_error
-    assert told in outcome.text
+    assert expected in outcome.text
 
 
 def test_without_a_conversation_there_is_nothing_to_look_into() -> None:

@@ -95,7 +95,7 @@ def test_no_arguments_are_an_empty_object(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ('{"a": 1', "not valid JSON: Expecting ',' delimiter at line 1, column 8, near '{\"a\": 1'"),
         ("{'a': 1}", "line 1, column 2"),
@@ -106,11 +106,11 @@ def test_no_arguments_are_an_empty_object(text: str) -> None:
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deep"),
     ],
 )
-def test_arguments_that_cannot_be_read_are_an_error_that_says_where(text: str, told: str) -> None:
+def test_arguments_that_cannot_be_read_are_an_error_that_says_where(text: str, expected: str) -> None:
     outcome = called(Made(), text)
     assert outcome.is_error
     assert outcome.text.startswith("echo was not run: ")
-    assert told in outcome.text
+    assert expected in outcome.text
     assert len(outcome.text) < 300
 
 
@@ -146,7 +146,7 @@ def test_an_unknown_tool_is_an_error_with_the_nearest_names_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected"),
     [
         (InvalidInput("no such line", place="start_line"), "start_line: no such line"),
         (
@@ -158,8 +158,8 @@ def test_an_unknown_tool_is_an_error_with_the_nearest_names_first() -> None:
         (ExceptionGroup("many", [ValueError("the first"), TypeError("b")]), "echo failed: ValueError: the first"),
     ],
 )
-def test_whatever_a_tool_raises_becomes_an_error_result(error: Exception, told: str) -> None:
-    assert called(raising(error)) == ToolOutcome(told, is_error=True)
+def test_whatever_a_tool_raises_becomes_an_error_result(error: Exception, expected: str) -> None:
+    assert called(raising(error)) == ToolOutcome(expected, is_error=True)
 
 
 def test_what_is_no_outcome_is_an_error_result() -> None:

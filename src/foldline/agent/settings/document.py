@@ -57,7 +57,7 @@ __all__ = ["MAX_BYTES", "YamlDocument", "check_document", "read_yaml"]
 MAX_BYTES: Final = 256 * 1024
 """A settings file is written by hand; one this long is something else."""
 MAX_DEPTH: Final = 32
-# Values with aliases written out: a few hundred bytes of nested aliases stand for billions of them.
+# Values with aliases expanded: a few hundred bytes of nested aliases expand to billions of values.
 MAX_VALUES: Final = 20_000
 
 _LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # C where it was built: 10 x

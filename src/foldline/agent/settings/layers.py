@@ -73,7 +73,7 @@ def settings_schema() -> dict[str, Json]:
     block = BLOCK.json_schema(ref_template="#/$defs/{model}")
     definitions = {**block.pop("$defs"), "Agent": block}
     properties = block["properties"]
-    # A word stands for the name of the block, which pydantic does not see: the reader of files expands it before.
+    # A single word is short for a block with that name. Pydantic never sees it: the reader of files expands it before.
     for name in ("model", "summariser", "policy"):
         described = {"description": properties[name]["description"]}
         properties[name] = described | {"anyOf": [*_forms(properties[name]), {"type": "string"}]}
@@ -266,7 +266,7 @@ def _located(tree: Tree, path: FieldPath, reason: str, *, file: str) -> InvalidI
     if inside is None or found is tree:
         return fault(reason, file=file, name=dotted(path))
     below, leaf = inside
-    # The field of the file, which may stand in a profile or at top level, not the path in the merged tree.
+    # The field as its file names it, in a profile or at top level, and not the path in the merged tree.
     block = leaf.name.removesuffix(f".{below}")
     return fault(reason, file=leaf.file, line=leaf.line, name=dotted(rest, block))
 

@@ -179,7 +179,7 @@ class PolicySettings:
 
     @property
     def settings(self) -> dict[str, Json]:
-        """What is set beside the name."""
+        """The settings that are not None, without the name."""
         return {
             each.name: found
             for each in fields(self)

@@ -122,7 +122,7 @@ class RunCommand:
 
     def _inside(self, cwd: str | None) -> Path:
         """Return the folder to run in. It guides the model, and confines nothing."""
-        # Checked all the same: a model that means a folder outside has made a mistake, and is told.
+        # Checked all the same: a model that names a folder outside has made a mistake, and can correct it.
         top = self.folder.resolve()
         if not cwd:
             return top

@@ -75,7 +75,7 @@ def faults(schema: Mapping[str, Json], value: Json, check: Callable[[], None] = 
 
 def has_patterns(schema: Mapping[str, Json]) -> bool:
     """Return whether a schema has patterns, which may be slow to match. O(schema)."""
-    # By text: a property of that name is taken for a pattern too, which only costs a thread.
+    # By text: a property named "pattern" counts as one too, which only costs a thread.
     text = json.dumps(schema, default=repr)
     return '"pattern"' in text or '"patternProperties"' in text
 

@@ -162,7 +162,7 @@ def _bounded(outcome: ToolOutcome) -> ToolOutcome:
     text = outcome.text if outcome.text.isascii() else _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", outcome.text)
     size_bytes = len(text.encode())
     if size_bytes > RESULT_BYTES:
-        # Both ends, as for programs: what a result is stands at its start, how it ended at its end.
+        # Both ends, as for programs: the start of a result says what it is, its end how it ended.
         head, tail = (clip_bytes(text, RESULT_BYTES // 2, end=end) for end in (False, True))
         left_out = size_bytes - len(head.encode()) - len(tail.encode())
         text = f"{head}\n[… {left_out:,} of {size_bytes:,} bytes are left out here …]\n{tail}"

@@ -126,9 +126,9 @@ def test_what_is_no_text_is_said_and_the_new_content_is_shown(write: WriteFile, 
     (tmp_path / "a.png").write_bytes(old)
     person = Person()
     done(write, person, path="a.png", content="now a text")
-    head, said, *shown = person.asked[0].what.split("\n")
+    head, reason, *shown = person.asked[0].what.split("\n")
     assert head.startswith("write 10 bytes to a.png (replaces ")
-    assert said.startswith(("… what is there now is a binary file", "… what is there now begins like"))
+    assert reason.startswith(("… what is there now is a binary file", "… what is there now begins like"))
     assert shown == ["+now a text"]
 
 

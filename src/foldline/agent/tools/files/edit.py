@@ -79,30 +79,30 @@ def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     head = next((at for at in range(least) if old[at] != new[at]), least)
     tail = next((at for at in range(least - head) if old[-1 - at] != new[-1 - at]), least - head)
     start, after = max(0, head - CONTEXT_LINES), min(tail, CONTEXT_LINES)
-    gone, come = old[start : len(old) - tail + after], new[start : len(new) - tail + after]
-    for group in _opcodes(gone, come, head - start, after):
+    removed, added = old[start : len(old) - tail + after], new[start : len(new) - tail + after]
+    for group in _opcodes(removed, added, head - start, after):
         kind, first, last, _, _ = group[0]
         yield f"@@ line {start + (last if kind == 'equal' else first) + 1:,} @@"
         for kind, first, last, new_first, new_last in group:
             if kind == "equal":
-                yield from (f" {line}" for line in gone[first:last])
+                yield from (f" {line}" for line in removed[first:last])
             else:
-                yield from (f"-{line}" for line in gone[first:last])
-                yield from (f"+{line}" for line in come[new_first:new_last])
+                yield from (f"-{line}" for line in removed[first:last])
+                yield from (f"+{line}" for line in added[new_first:new_last])
 
 
 def _opcodes(
-    gone: Sequence[str], come: Sequence[str], before: int, after: int
+    removed: Sequence[str], added: Sequence[str], before: int, after: int
 ) -> Iterator[Sequence[tuple[str, int, int, int, int]]]:
     """Yield the differences as opcodes of difflib; `before` and `after` lines are equal in both."""
-    if max(len(gone), len(come)) <= COMPARED_LINES:
-        yield from SequenceMatcher(None, gone, come).get_grouped_opcodes(CONTEXT_LINES)
+    if max(len(removed), len(added)) <= COMPARED_LINES:
+        yield from SequenceMatcher(None, removed, added).get_grouped_opcodes(CONTEXT_LINES)
         return
-    end, new_end = len(gone) - after, len(come) - after
+    end, new_end = len(removed) - after, len(added) - after
     yield [
         ("equal", 0, before, 0, before),
         ("replace", before, end, before, new_end),
-        ("equal", end, len(gone), new_end, len(come)),
+        ("equal", end, len(removed), new_end, len(added)),
     ]
 
 
@@ -257,23 +257,23 @@ class _Plan:
         start = self.text.rfind("\n", 0, offset) + 1
         stop = self.text.find("\n", end)
         stop = len(self.text) if stop < 0 else stop
-        gone = _lines(self.text[start:stop])
-        come = _lines(self.text[start:offset] + self.new + self.text[end:stop])
+        removed = _lines(self.text[start:stop])
+        added = _lines(self.text[start:offset] + self.new + self.text[end:stop])
         # Bounded: a line before the change may be megabytes long.
         before = _lines(self.text[max(0, start - 2_000) : start])[:-1][-CONTEXT_LINES:]
         rest = self.text[stop + 1 : stop + 2_000]
         after = _lines(rest.removesuffix("\n"))[:CONTEXT_LINES] if rest else []
         # Equal lines at both ends of the change are shown as context, so that the diff shows only what differs.
-        same = min(len(gone), len(come))
-        head = next((n for n in range(same) if gone[n] != come[n]), same)
-        tail = next((n for n in range(same - head) if gone[-1 - n] != come[-1 - n]), same - head)
+        same = min(len(removed), len(added))
+        head = next((n for n in range(same) if removed[n] != added[n]), same)
+        tail = next((n for n in range(same - head) if removed[-1 - n] != added[-1 - n]), same - head)
         number = self.text.count("\n", 0, start) + 1 + head
         return [
             f"@@ line {number:,} @@",
-            *(f" {line}" for line in [*before, *gone[:head]][-CONTEXT_LINES:]),
-            *(f"-{line}" for line in gone[head : len(gone) - tail]),
-            *(f"+{line}" for line in come[head : len(come) - tail]),
-            *(f" {line}" for line in [*gone[len(gone) - tail :], *after][:CONTEXT_LINES]),
+            *(f" {line}" for line in [*before, *removed[:head]][-CONTEXT_LINES:]),
+            *(f"-{line}" for line in removed[head : len(removed) - tail]),
+            *(f"+{line}" for line in added[head : len(added) - tail]),
+            *(f" {line}" for line in [*removed[len(removed) - tail :], *after][:CONTEXT_LINES]),
         ]
 
 
