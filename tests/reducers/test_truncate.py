@@ -27,6 +27,7 @@ from tests.reducers.views import (
     view_of,
 )
 
+import foldline
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
 from foldline.reducers.base import Reducer
@@ -336,3 +337,21 @@ def test_free_text_of_a_custom_call_keeps_both_ends() -> None:
 def test_arguments_that_are_no_json_are_left_alone() -> None:
     broken = '{"path": ' * 200
     assert shorten_arguments(ToolCall("c", "edit", broken), 10, ESTIMATE) == broken
+
+
+@pytest.mark.parametrize("depth", [700, 5_000])
+def test_arguments_nested_deeper_than_the_stack_stay_whole(depth: int) -> None:
+    nested = "[" * depth + json.dumps("word " * 2_000) + "]" * depth
+    assert shorten_arguments(ToolCall("c", "edit", nested), 10, ESTIMATE) == nested
+
+
+def test_a_call_with_arguments_nested_deeper_than_the_stack_is_folded() -> None:
+    nested = "[" * 700 + json.dumps("word " * 4_000) + "]" * 700
+    call = {"id": "c", "type": "function", "function": {"name": "edit", "arguments": nested}}
+    wires: list[dict[str, object]] = [
+        {"role": "user", "content": "go on"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+        {"role": "assistant", "content": "It is done."},
+    ]
+    assert foldline.fit(wires, max_tokens=2_000).tokens <= 2_000

@@ -353,7 +353,7 @@ def loop(*signed: bool) -> list[Wire]:
 def cuts(view: View) -> tuple[int, ...]:
     """The entries before which a span may end, and the end of the log."""
     stops = [*(tile.start for tile in view.tiles), view.tiles[-1].stop]
-    return tuple(stop for index, stop in enumerate(stops) if view.cut(index))
+    return tuple(stop for index, stop in enumerate(stops) if view.may_cut(index))
 
 
 def test_a_loop_that_began_with_thinking_is_cut_only_before_thinking() -> None:

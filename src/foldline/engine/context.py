@@ -73,6 +73,7 @@ class Context:
         codec = codec_for(dialect)
         chosen = policy_of(policy).with_facts(tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
+        # The caller's mapping itself, not a copy: what this session learns is there for all that share it.
         self._learned = learned if learned is not None else {}
         self._emit = guarded(on_event)
         self._cache_seconds = 0
@@ -80,30 +81,31 @@ class Context:
         """Where the async calls read a large view, for an event loop that others share: nothing is recorded
         meanwhile."""
         # What the caller sets wins over what a refusal taught, since a caller may want to stay below it.
-        known = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
+        window_tokens = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         outside = SystemAndTools(system, tools, counter)
-        kept = MemoryArchive() if archive is None else archive
+        originals = MemoryArchive() if archive is None else archive
         weighed = bool(max_request_bytes)  # the bytes of each message cost a dump of it: only where a budget needs them
         rule = cache_rule or cache_rule_of(model, dialect)
         recorder = Recorder(
             codec=codec,
             counter=counter,
-            originals=Originals(kept),
-            view=View(codec, counter, base_tokens=outside.tokens, weighed=weighed, where=kept.where),
+            originals=Originals(originals),
+            view=View(codec, counter, base_tokens=outside.tokens, weighed=weighed, where=originals.where),
             system_and_tools=outside,
             emit=self._emit,
         )
         self._engine = Engine(
             recorder=recorder,
             policy=chosen,
-            limits=limits_of(known, model, max_output_tokens),
+            limits=limits_of(window_tokens, model, max_output_tokens),
             rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
             max_request_bytes=max_request_bytes,
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
-        # It lives as long as the session: a repair of a log applies events one at a time, and tries some of its own.
+        # Kept, although most sessions replay nothing: a repair of a log applies events one at a time, with messages of
+        # its own between them.
         self._replay = LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
 
@@ -273,18 +275,19 @@ class Context:
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None
     ) -> str:
-        """Lines of an entry as it was appended, shown or folded: see `lookup.head`."""
+        """Lines of an entry as it was appended, shown or folded: see `excerpts.excerpt`."""
         part = {"start_line": start_line, "start_char": start_char, "lines": lines}
         return entry_excerpt(self._engine.codec, self._engine.view.entries, seq, call_id=call_id, **part)
 
     def grep(self, pattern: str, *, seq: Seq | None = None, work: Work | None = None) -> list[tuple[Seq, int, str]]:
-        """(seq, line number, line) of the lines that match, shown or folded: see `lookup.grep`."""
+        """(seq, line number, line) of the lines that match, shown or folded: see `excerpts.grep`."""
         return grep(self._engine.codec, self._engine.view.entries, pattern, seq=seq, work=work)
 
     def explain(self, seq: Seq) -> tuple[Fold, ...]:
         """Every fold in effect that covers an entry, inner ones first. Raises InvalidInput. O(folds)."""
         if seq not in self._engine.view.entries:
             raise InvalidInput(f"no entry {seq}", place="seq")
+        # Folds are in order of their commits, and a fold is older than the one over it: inner ones come first.
         return tuple(fold for fold in self._engine.recorder.folds.values() if fold.start <= seq < fold.stop)
 
     def undo(self) -> tuple[Unfold, ...]:
@@ -304,7 +307,7 @@ class Context:
         context._replay.run(events)
         return context
 
-    def repeat(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Apply one event of a log. O(what it did). Raises InvalidInput where it contradicts those before it."""
         self._replay.apply(event)
 
@@ -341,14 +344,18 @@ class Context:
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
+# Checked at the door, so that a wrong argument is named as such. Inside it would surface messages later, as an error of
+# arithmetic in a reducer.
 
 
 def _whole(least: int) -> Callable[[Any], bool]:
+    # `True` is an int in Python, and a window of 1 token is never what was meant.
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _listed(kind: type) -> Callable[[Any], bool]:
     def holds(value: Any) -> bool:
+        # A text is a sequence of texts: `facts="port 80"` would become seven facts of one letter.
         listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         return listed and all(isinstance(item, kind) for item in value)
 
@@ -373,12 +380,12 @@ _ARGUMENTS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
 }
 
 
-def check_arguments(**given: Any) -> None:
+def check_arguments(**arguments: Any) -> None:
     """Check arguments of the public functions before anything is done with them. O(tools + facts).
 
     Raises InvalidInput that names the first wrong one.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         holds, wanted = _ARGUMENTS[name]
         if not holds(value):
             raise InvalidInput(f"must be {wanted}, not {repr(value)[:80]}", place=name)

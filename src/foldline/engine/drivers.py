@@ -1,4 +1,4 @@
-"""The two drivers of an engine: they call the model. The only code that exists twice, sync and async."""
+"""The two drivers of an engine, which call the model: the only code that exists twice, sync and async."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def _text_of(answer: object, report: Callable[[Usage], None] | None) -> str:
 
 def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Usage], None] | None = None) -> T:
     """Run steps to their end, and call the model for each ask; `report` gets the usage of each call."""
-    # Errors go into the generator, not to the caller: the engine decides whether another reducer takes over.
+    # One generator and two drivers, rather than an async engine with a sync wrapper: a library that is called from a
+    # running event loop cannot start another one. Errors go into the generator, not to the caller: the engine decides
+    # whether another reducer takes over.
     try:
         ask = next(steps)
         while True:

@@ -278,6 +278,7 @@ class Engine:
 
     def does_not_fit(self, reason: str | None = None) -> DoesNotFit:
         """The error for a request that is over its limit with nothing left to fold."""
+        # Amounts and bytes first: each has a unit of its own, and an error in tokens would name a limit that holds.
         if amounts := self._amounts_over():
             name, number, most = amounts[0]
             return too_many(self.recorder.view, name, number, most, reason)
@@ -307,6 +308,7 @@ class Engine:
             if not self.fits():
                 raise self.does_not_fit(reason="folding is switched off (auto=False)")
             return
+        # Without this a second `prepare` would run the guard and the trigger again, on a request that was just settled.
         if self.fits() and (self.trigger_at_limit or self.examined_to == self.recorder.next_seq):
             return
         while True:
@@ -373,6 +375,7 @@ class Engine:
         # The built-in reducers go by the target alone; one of a user may save a harsh step for what does not fit.
         pressure = Pressure.SOFT if self.fits() else Pressure.HARD
         yield from self.run(policy.reducers, pressure, landing, asking)
+        # `after_compact` tidies up behind a summary. Without a fold there is none, and it would only change the prefix.
         if folding is not None and len(folding.folds) > before:
             yield from self.run(policy.after_compact, pressure, 0, False)
         # A policy without a landing of its own (None: "all that it proposes") still needs one for the rungs.
@@ -459,6 +462,8 @@ class Engine:
 
     def need(self, pressure: Pressure, target_tokens: float) -> Need:
         """What reducers are called with, in the tokens of the view."""
+        # Limits are in the provider's tokens and reducers count in ours, so the target is converted here, once: a
+        # reducer that knew of the ratio would have to apply it at each of its sums.
         return Need(
             pressure,
             self.recorder.view.estimated_tokens,
@@ -527,6 +532,8 @@ class Engine:
         return found if self.recorder.view is view else []
 
     def _may_ask(self, reducer: str) -> bool:
+        # By what was ever appended, not by the size of the view: a fold of another reducer shrinks the view, and would
+        # put off the next try for ever.
         return self.recorder.appended_tokens >= self.ask_again_at.get(reducer, 0)
 
     def _ask(self, ask: Ask) -> Steps[None]:

@@ -16,7 +16,8 @@ from foldline.view.transcript import Entry, Seq
 
 __all__ = ["entry_excerpt", "excerpt", "full_text", "grep", "search", "search_text"]
 
-# Bounds of one excerpt; the characters are about 5,000 tokens.
+# Bounds of one excerpt; the characters are about 5,000 tokens. A model that asks for all of a large entry gets its
+# beginning and the place to go on from: less than that would cost it a call for every page.
 MOST_LINES = 400
 MOST_CHARS = 20_000
 
@@ -55,6 +56,7 @@ def excerpt(text: str, name: str, *, start_line: int = 1, start_char: int = 1, l
     for place, number in (("start_line", start_line), ("start_char", start_char), ("lines", lines)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise InvalidInput(f"must be a whole number from 1 on, not {number!r}", place=place)
+    # Only at line feeds, not `splitlines`: line numbers have to agree with those of `grep`, and of other tools.
     found = text.split("\n")
     if start_line > len(found):
         raise InvalidInput(f"{name} has {len(found):,} lines", place="start_line")
@@ -148,6 +150,7 @@ def _entry(entries: Mapping[Seq, Entry], seq: Seq) -> Entry:
 
 def _original(codec: Codec, entry: Entry) -> Message:
     """The message as it was appended, before any repair."""
+    # Read again at each look-up: to keep a second form of every entry would double the memory of a session.
     return codec.read(entry.recorded)
 
 

@@ -21,7 +21,7 @@ InThread: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a function in a thread, to its end even if the caller that awaits it is cancelled."""
 
 
-# A generator cannot await a thread itself. It yields the work, and the driver that can runs it there.
+# A generator cannot await a thread itself: it yields the work, and the async driver runs it there.
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Work that only reads the view, which a driver may run in a thread. The driver sends back what `work` returns."""
@@ -43,6 +43,7 @@ class Folding:
     """Whether the provider's cache has expired since the last request."""
     in_thread: InThread | None = None
     """Where a large view is read; None for the driver's own thread."""
+    # A number is taken at the first fold only: `undo` goes by numbers, and a call without folds is nothing to undo.
     batch: int = -1
     """Number of the batch; -1 until the first fold."""
     folds: list[Fold] = field(default_factory=list)

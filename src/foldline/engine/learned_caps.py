@@ -27,7 +27,7 @@ __all__ = [
     "recording_lessons",
 ]
 
-# Whole numbers by an endpoint and a name.
+# Whole numbers by an endpoint and a name. A flat mapping of numbers, since any store of a caller can hold one.
 Learned: TypeAlias = MutableMapping[tuple[str, str], int]
 
 Lessons: TypeAlias = Mapping[str, int]
@@ -69,6 +69,7 @@ def caps_from_lessons(learned: Learned, endpoint: str, model: str | None, dialec
 def apply_role_lessons(engine: Engine, learned: Learned, endpoint: str, model: str | None) -> None:
     """Apply the order of roles that a server is known to need, from the next request on. O(1)."""
     lessons = lessons_in(lambda name: learned.get((endpoint, name)), model or "")
+    # A server without a system role has a template that wants turns: the one lesson implies the other.
     if dialect_named(engine.codec.dialect).alternates:
         engine.outgoing.alternating = bool(lessons.get(_ALTERNATES) or lessons.get(_NO_SYSTEM))
         engine.outgoing.takes_system = not lessons.get(_NO_SYSTEM)
@@ -77,6 +78,7 @@ def apply_role_lessons(engine: Engine, learned: Learned, endpoint: str, model: s
 @contextmanager
 def recording_lessons(engine: Engine, learned: Learned, endpoint: str, model: str | None) -> Iterator[None]:
     """Store what a session learns inside this block. O(1)."""
+    # By comparison, not by a call at each place that learns: a new lesson needs its name in `LESSONS` and no more.
     before = _lessons_of(engine)
     yield
     for lesson, number in _lessons_of(engine).items():

@@ -56,6 +56,7 @@ def fit(
 
     The list itself is never changed. Raises DoesNotFit (with the floor that would do) and InvalidInput. O(history).
     """
+    # `max_output_tokens` is inside `max_tokens` here: callers have one number, the window.
     check_arguments(max_tokens=max_tokens, max_output_tokens=max_output_tokens)
     if not 0 <= max_output_tokens < max_tokens:
         raise InvalidInput(f"must be from 0 to below max_tokens, not {max_output_tokens}", place="max_output_tokens")
@@ -133,6 +134,7 @@ def count(
             raise InvalidInput(str(error), place=f"message {index}") from None
         if compacts(message):
             total = since  # the provider drops all before its own summary, except system text
+        # Tokens are summed as they come, with no view: `count` is asked for histories that would not be valid.
         size = message_tokens(message, counter)
         total += size
         since += size if message.role == "system" else 0
@@ -140,6 +142,7 @@ def count(
 
 
 def _listed(messages: Sequence[Wire]) -> Sequence[Wire]:
+    # A generator would be used up by the first look at it, and a text would be read as messages of one letter.
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
         raise InvalidInput(f"must be a list of messages, not {type(messages).__name__}", place="messages")
     return messages

@@ -81,15 +81,15 @@ def sliding(
     Without one it acts at 85 % of the input limit. The newest `retention_messages` are not summarised (None: a share of
     the tokens, or 6 where messages or turns are counted). Raises InvalidInput.
     """
-    given = {"tokens": tokens, "messages": messages, "turns": turns}
-    for place, most in given.items():
+    thresholds = {"tokens": tokens, "messages": messages, "turns": turns}
+    for place, most in thresholds.items():
         if most is not None and most < 2:
             raise InvalidInput(f"must be 2 or more, not {most}: the newest message stays", place=place)
     # A share of the tokens says nothing about a number of messages: a policy that counts those keeps a number of them.
     counted = messages is not None or turns is not None
     keep = retention_messages if retention_messages is not None or not counted else RETENTION_MESSAGES
     trigger = (
-        Trigger(fraction=0.85) if not any(given.values()) else Trigger(tokens=tokens, messages=messages, turns=turns)
+        Trigger(tokens=tokens, messages=messages, turns=turns) if any(thresholds.values()) else Trigger(fraction=0.85)
     )
     summarize = Summarize(keep_messages=keep)
     return Policy(
@@ -247,10 +247,10 @@ def policy(chosen: str | Policy) -> Policy:
     """The policy of that name, or the policy itself. Raises InvalidInput that lists the known names."""
     if isinstance(chosen, Policy):
         return chosen
-    known = {**POLICIES, **VARIANTS}
-    if chosen not in known:
-        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(known)}", place="policy")
-    return known[chosen]
+    by_name = {**POLICIES, **VARIANTS}
+    if chosen not in by_name:
+        raise InvalidInput(f"unknown policy {chosen!r}; known: {', '.join(by_name)}", place="policy")
+    return by_name[chosen]
 
 
 def layered(settings: ContextSettings) -> Policy:

@@ -72,8 +72,8 @@ class Recorder:
         # A dialect without a system role inside the list (Anthropic) refuses one there: its text moves to the system
         # text of the request, and the entry stays in the log, unsent.
         moves = message.role == "system" and not self.codec.system_inside and message.agent_visible
-        given = self.codec.read({**recorded, "role": "user"}) if moves else message
-        clean = self.codec.sanitize(given, self.system_and_tools.tool_names)
+        readable = self.codec.read({**recorded, "role": "user"}) if moves else message
+        clean = self.codec.sanitize(readable, self.system_and_tools.tool_names)
         faults = list(clean.faults)
         sent = replace(message, agent_visible=False) if moves or clean.message is None else clean.message
         if moves and clean.message is not None:
@@ -111,11 +111,11 @@ class Recorder:
         self.view.base_tokens = self.system_and_tools.tokens
         del self.path[keep:]
         del self.path_seqs[keep:]
-        held = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
+        holding = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
         # On the shorter branch an older user message is the newest one, and a fold may now hide it: such folds go.
         while (hiding := self.view.hides_newest()) is not None:
-            held = self._rebuild(held - {hiding})
-        lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held]
+            holding = self._rebuild(holding - {hiding})
+        lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in holding]
         self._drop_folds(lost)
         self.log.extend([*lost, Branch(left, self.next_seq)])
         self.changes += lost
@@ -161,6 +161,7 @@ class Recorder:
 
     def last_batch(self) -> list[int]:
         """The folds in effect that were made in one call with the newest one; [] when there is none. O(folds)."""
+        # By number and not by position: calls overlap, and the folds of two may lie between each other in the log.
         number = next((fold.batch for fold in reversed(self.folds.values()) if fold.batch >= 0), None)
         return [fold.id for fold in self.folds.values() if fold.batch == number]
 
@@ -170,8 +171,8 @@ class Recorder:
         if lost:
             self._require_all_entries("taking back a fold")
             # A later fold may cover one that goes, or stand only because of it: what no longer holds goes as well.
-            held = self._rebuild(set(self.folds) - set(folds))
-            lost += [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in held | set(folds)]
+            remain = self._rebuild(set(self.folds) - set(folds)) | set(folds)
+            lost += [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in remain]
             self._drop_folds(lost)
             self.log.extend(lost)
             self.changes += lost
@@ -200,7 +201,7 @@ class Recorder:
         """
         old, view = self.view, self.view.empty()
         self.view, self.pairing = view, Pairing(self.codec)
-        path, held, at = set(self.path_seqs), set[int](), 0
+        path, holding, at = set(self.path_seqs), set[int](), 0
         self.span_stop = 0
         for event in self.log:
             if isinstance(event, Entry) and event.seq in path:
@@ -220,16 +221,18 @@ class Recorder:
                     reason = f"no longer holds: {refused.reason}"
                     self.emit(FoldFailed(event.reducer, reason, event.start, event.stop))
                 else:
-                    held.add(event.id)
+                    holding.add(event.id)
                     self._close_groups(event)
         if at < self.next_seq:
             view.cover_branch(at, self.next_seq)
         # Entries of branches that were left stay readable (`peek`, `grep`) though no tile of the view shows them.
         view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
         self.meter.folded()
-        return held
+        return holding
 
     def _show_again(self, entry: Entry) -> None:
+        # Read and cleaned again from the recorded JSON: pairing may have renamed the calls of the entry on the branch
+        # that was left, and the new branch starts from what came in.
         clean = self.codec.sanitize(self.codec.read(entry.recorded), self.system_and_tools.tool_names).message
         visible = clean is not None and entry.message.agent_visible
         message = _with_flags(clean, entry) if clean and visible else entry.message

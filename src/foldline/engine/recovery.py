@@ -107,10 +107,11 @@ def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -
     """Lower the output cap to what fits beside the input; fold where no cap does."""
     limits = engine.limits
     if failure.limit_of == "output" and failure.limit:
+        # Strictly below the refused cap, whatever the error says: an equal one would be refused again, without end.
         cap = min(failure.limit, limits.max_output_tokens - 1)
     else:
-        taken = max(failure.input_tokens or 0, before)
-        cap = int((limits.window_tokens - taken) * (1 - MARGIN / 2))
+        used = max(failure.input_tokens or 0, before)
+        cap = int((limits.window_tokens - used) * (1 - MARGIN / 2))
     if LEAST_OUTPUT_TOKENS <= cap < limits.max_output_tokens:
         engine.limits = replace(limits, max_output_tokens=cap)
         return "lower_output"

@@ -31,7 +31,8 @@ from foldline.view.view import REFUSED_PART
 
 __all__ = ["leave_out", "leave_out_heavy"]
 
-# A smaller part is not what makes a body too large: the smallest limit in use is 1 MB (nginx).
+# A smaller part is not what makes a body too large: the smallest limit in use is 1 MB (nginx), and sixteen such parts
+# fill it.
 HEAVY_BYTES: Final = 65_536
 
 _WHY: Final = {
@@ -64,6 +65,8 @@ def leave_out(engine: Engine, refused: RefusedPart) -> str | None:
 
     O(what is shown).
     """
+    # One list for all steps: places in the error count the messages of the request that was refused, and a step that
+    # changed something returns at once.
     shown = list(_shown(engine))
     for step in _STEPS[refused.kind]:
         sentence = step(engine, shown, refused)
@@ -87,6 +90,7 @@ def _shown(engine: Engine) -> Iterator[_Shown]:
     # Refusals count the messages of the request, where a message of ours may stand before the first one.
     index = 1 if view.has_lead else 0
     for tile in view.tiles:
+        # By identity: `arrange` moves and merges messages, and hands on the very objects where it does neither.
         forms = {id(tile.form(entry)): entry for entry in tile.entries} if tile.fold is None else {}
         placed: set[int] = set()
         merged = index
@@ -156,6 +160,7 @@ def _result_media(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart)
         for path, part in _walk(each.message.parts)
         if len(path) > 1 and not isinstance(part, Text)
     ]
+    # Without a reason, failed results go first: Anthropic takes only text in those, and all blocks in the others.
     here = [(each, path) for each, path, _ in found if refused.place and each.index == refused.place[0]]
     failed = [(each, path) for each, path, result in found if isinstance(result, ToolResult) and result.is_error]
     return _replaced(engine, here or (failed if not refused.why else []) or [(e, p) for e, p, _ in found], refused)
@@ -215,8 +220,8 @@ def _reasoning(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) ->
     named = named or [each for each in found if refused.item_id and not before and _holds(each, refused.item_id)]
     count = 0
     for each in named or found:
-        kept = tuple(part for part in each.message.parts if not isinstance(part, Reasoning))
-        count += _form(engine, each, kept, _REASONING)
+        rest = tuple(part for part in each.message.parts if not isinstance(part, Reasoning))
+        count += _form(engine, each, rest, _REASONING)
     return "Earlier thinking was left out of the request: the provider did not take it." if count else None
 
 
@@ -228,13 +233,14 @@ def _item(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str 
     count = 0
     for each in shown:
         if refused.item_id and _holds(each, refused.item_id) and not (each.message.calls or each.message.results):
-            kept = tuple(part for part in each.message.parts if isinstance(part, Text))
-            count += _form(engine, each, kept, "item refused: it is not known under its id")
+            texts = tuple(part for part in each.message.parts if isinstance(part, Text))
+            count += _form(engine, each, texts, "item refused: it is not known under its id")
     return "An item that the provider does not know was left out of the request." if count else None
 
 
 def _names(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Change names in calls that hold other characters, else those that no tool has; drop names of speakers."""
+    # The call stays with another name: without it its result would be an orphan, and the work it did be lost.
     tools = _tool_names(engine)
     calls = [each for each in shown if each.message.calls]
     odd = [each for each in calls if any(not _NAME.fullmatch(call.name) for call in each.message.calls)]
@@ -255,6 +261,8 @@ def _names(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str
 
 
 def _tool_names(engine: Engine) -> frozenset[str]:
+    # By a pattern over the JSON: the four dialects keep the name of a tool in four places, and a name too many does no
+    # harm here.
     tools = engine.recorder.system_and_tools.tools
     tools = tools if isinstance(tools, list | tuple) else ()
     return frozenset(re.findall(r'"name": ?"([^"]{1,64})"', json.dumps(list(tools), default=str)))

@@ -23,6 +23,7 @@ __all__ = [
     "memory_limit",
 ]
 
+# The confirm system's figure (S4.03): late enough to be asked seldom, with a tenth of the window left for the answer.
 COMPACT_THRESHOLD: Final = 0.9
 """Share of the window at which a user is asked whether to compact, where nothing else is set."""
 
@@ -57,6 +58,7 @@ class ContextSettings:
     sums up what leaves, where there is one.
     """
 
+    # The three-layer system's defaults. They are absolute, not shares of the window: its document gives them so.
     max_history_tokens: int = 20_000
     max_tool_result_tokens: int = 8_000
     tool_result_truncation: Mode = "head"
@@ -116,6 +118,10 @@ def compact_threshold(agent: float | None = None, overall: float | None = None) 
     if isinstance(chosen, bool) or not isinstance(chosen, int | float) or not 0 < chosen <= 1:
         raise InvalidInput(f"must be above 0 and at most 1, not {_shown(chosen)}", place="compact_threshold")
     return float(chosen)
+
+
+# The next two are the layered system's formulas, to the letter: the catalogue knows better windows, but users of that
+# system expect its numbers.
 
 
 def effective_limit(max_input_tokens: int | None, model: str | None) -> int:

@@ -31,6 +31,7 @@ class WindowUsage:
     @property
     def used_tokens(self) -> int:
         """Prompt tokens of the last reply; until one is reported, the size of the request as it stands."""
+        # The provider's count comes first: users compare this figure with their provider's page.
         return self.last_prompt_tokens or self.current_context_tokens
 
     @property
@@ -61,6 +62,7 @@ _BEGINNING = _Checkpoint(-1, 0, 0, Usage(input_tokens=0))
 class UsageTotals:
     """Running totals of reported tokens: figures are read after every reply, and must not cost a walk of the log."""
 
+    # A walk from the last checkpoint took 4.5 of 11 seconds in a loop of 4,000 calls.
     prompt_tokens: int = 0
     completion_tokens: int = 0
     last: Usage = _BEGINNING.last

@@ -52,6 +52,7 @@ class ArchiveResults:
         """One move for each run of old tool groups, oldest first."""
         if self.strategy == "off":
             return
+        # By groups: a call and its results leave together, so a little more than the excess may go.
         counts = [_results(tile) for tile in view.tiles]
         excess = sum(counts) - self.cutoff
         if excess <= 0:
@@ -73,7 +74,7 @@ class ArchiveResults:
                     first = None
 
     def _move(self, view: View, first: int, last: int, requested: bool) -> Iterable[Fold | Ask]:
-        while last > first and not view.cut(last):
+        while last > first and not view.may_cut(last):
             last -= 1
         # Digests just before are taken in: else each run would add one more message for ever.
         while first > 0 and (before := view.tiles[first - 1].fold) is not None and before.reducer == self.name:
@@ -85,10 +86,9 @@ class ArchiveResults:
             if span.tokens >= self.least_tokens:
                 yield self._ask(view, span, requested)
         else:
+            # Halved until it shrinks: a digest of small results has to be small itself.
             fold, chars = None, 2 * self.heuristic_chars
-            while (
-                fold is None and (chars := chars // 2) >= LEAST_CHARS
-            ):  # a digest of small results has to be small itself
+            while fold is None and (chars := chars // 2) >= LEAST_CHARS:
                 fold = self._fold(view, span, heuristic_digest(view, span, chars), requested)
             if fold is not None:
                 yield fold

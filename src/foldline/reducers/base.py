@@ -34,6 +34,10 @@ __all__ = [
 ]
 
 
+# A reducer yields what it wants written and never calls a model: so the same reducer serves sync and async callers, and
+# a test passes a text to `finish` where a driver would pass a model's.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
     """A request for model output about entries [start, stop).
@@ -177,6 +181,7 @@ def form_fold(
     view: View, tile: Tile, entry: Entry, parts: Sequence[Part], *, reducer: str, reason: str, kind: str = ""
 ) -> Fold | None:
     """A fold that shows one entry with other parts, with the same calls and results. None when it would not shrink."""
+    # From the form, not from the entry: what an earlier fold has cut must not come back with a later one.
     message = view.codec.revise(tile.form(entry), parts)
     if kind:
         message = replace(message, kind=kind)
@@ -188,6 +193,7 @@ def form_fold(
 
 def result_entries(view: View, first: int = 0, last: int | None = None) -> list[tuple[int, Tile, Entry]]:
     """Every shown entry with tool results in tiles [first, last), oldest first, with its tile. O(tiles)."""
+    # A list: callers count from its end ("the last five results").
     return [
         (index, tile, entry)
         for index, tile in enumerate(view.tiles[first:last], first)

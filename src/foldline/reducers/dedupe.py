@@ -15,6 +15,7 @@ from foldline.view.view import View
 
 __all__ = ["Dedupe"]
 
+# The newer copy stays: it is nearer to where the agent works, and the next folds take the older one anyway.
 SAME = "[the same result came again later]"
 
 

@@ -284,8 +284,8 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
             continue
         if sizes[index] > room:
             # Of a long text the size with its label is close enough; counting it again would cost its length.
-            known = sizes[index] if len(text) > FULLY_SCORED_CHARS else None
-            text = _cut(item, text, most, view, seen, total=known)
+            total = sizes[index] if len(text) > FULLY_SCORED_CHARS else None
+            text = _cut(item, text, most, view, seen, total=total)
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text if item.user else _indented(text, bare=not label)}"
@@ -381,6 +381,7 @@ class FallbackDigest:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span that is more than a digest already."""
+        # Where all that is proposed is wanted there is no target: three quarters of the limit leave room to go on.
         target = need.target_tokens or need.limit_tokens * 3 // 4
         for span in self.summarize.spans(view, need):
             if span.last == span.first + 1 and view.tiles[span.first].fold is not None:

@@ -52,8 +52,9 @@ def drop_fold(
 
 def shortest(view: View, first: int, last: int, tokens: int) -> Span:
     """The shortest span from tile `first` that holds `tokens`; all of [first, last) when none does."""
+    # Group by group, so that no more leaves than needed: what is dropped has no digest to be found in.
     stop = first + 1
-    while stop < last and (view.between(first, stop) < tokens or not view.cut(stop)):
+    while stop < last and (view.between(first, stop) < tokens or not view.may_cut(stop)):
         stop += 1
     return view.span(first, stop)
 
@@ -109,12 +110,13 @@ class DropGroups:
             start = max(span.first, first)
             for index in range(start, span.last + 1):
                 if index == span.last or (self.loop_only and not _of_loop(view.tiles[index], spare)):
-                    if index > start and view.cut(index):
+                    if index > start and view.may_cut(index):
                         yield start, index
                     start = index + 1
 
 
 def _of_loop(tile: Tile, spare: bool) -> bool:
+    # Only groups with calls: words between them are the conversation, which this rule leaves whole.
     if tile.fold is not None:
         return not (spare and is_checkpoint(tile))
     return not tile.messages or any(entry.message.calls for entry in tile.entries)
@@ -159,6 +161,7 @@ class SlidingWindow:
 
     def _excess(self, count: int, threshold: int | None) -> int:
         """How many must leave after a threshold was reached; 0 below it."""
+        # At least one message below the threshold, whatever the share: at the threshold it would act again at once.
         if threshold is None or count < threshold:
             return 0
         return count - max(1, min(threshold - 1, int(self.landing * threshold)))
@@ -175,7 +178,7 @@ def _shortest(view: View, span: Span, tokens: int, messages: int, turns: int) ->
             view.between(span.first, index + 1) >= tokens + (NOTICE_TOKENS if tokens > 0 else 0)
             and (messages <= 0 or freed_messages > messages)
             and freed_turns >= turns
-            and view.cut(index + 1)
+            and view.may_cut(index + 1)
             and _starts_turn(view, index + 1)
         ):
             return view.span(span.first, index + 1)
@@ -205,6 +208,7 @@ def history_budget(
     limit_tokens: int, system_tokens: int, tools_tokens: int, max_output_tokens: int, max_history_tokens: int
 ) -> int:
     """Tokens for history: the limit less system text, tools, reply and 10 % of it; capped unless the cap is 0."""
+    # The formula of the three-layer system (layer 2), to the letter: its tenth is of the whole limit, not of the rest.
     available = limit_tokens - system_tokens - tools_tokens - max_output_tokens - limit_tokens // 10
     return max(0, min(available, max_history_tokens) if max_history_tokens > 0 else available)
 
@@ -239,6 +243,7 @@ class HistoryBudget:
         """The spans that have to leave, oldest first; none within the budget. With `spare` checkpoints stay."""
         if view.newest_user is None:
             return
+        # System text counts on neither side: it is in the formula of the budget, and no fold may cover it.
         newest = view.index(view.newest_user)
         budget = self.budget_tokens(view, need)
         history = view.between(0, newest + 1) - _system_tokens(view, newest + 1)
@@ -306,6 +311,7 @@ class SumUp:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per span, oldest first."""
+        # Checkpoints are not spared here: the new one takes the old one in, else each run would leave one more behind.
         for span in self.drop.leaving(view, need, spare=False):
             alone = span.last == span.first + 1 and is_checkpoint(view.tiles[span.first])
             wanted = not alone and span.tokens >= self.summarize.least_tokens

@@ -32,6 +32,7 @@ class OldImages:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per entry that holds images."""
         del need
+        # By entries, not by images: screenshots of one call belong together, and a form is per entry.
         found = [
             (tile, entry)
             for tile in view.tiles
@@ -61,24 +62,24 @@ class OldMedia:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per entry whose images or files have to leave, oldest first."""
         del need
-        held, landing = view.amounts, self.caps.share(self.landing)
-        over = list(self.caps.over(held))
+        amounts, landing = view.amounts, self.caps.share(self.landing)
+        over = list(self.caps.over(amounts))
         # Anthropic allows large images only beside few others. Either the large ones leave or enough of all: whichever
         # is less, so that as many pictures as possible stay.
-        large = [name for name, _, _ in over] == [BESIDE_LARGER] and held.large_images <= held.images - over[0][2]
+        large = [name for name, _, _ in over] == [BESIDE_LARGER] and amounts.large_images <= amounts.images - over[0][2]
         for tile in view.tiles:
             if tile.fold is not None or tile.pinned or tile.system:
                 continue
             for entry in tile.entries:
-                if not any(landing.over(held)):
+                if not any(landing.over(amounts)):
                     return
                 form = tile.form(entry)
                 if entry.seq == view.newest_user or not any(map(_shows_media, form.parts)):
                     continue
-                parts, left = _fewer(form.parts, held, landing, large)
+                parts, left = _fewer(form.parts, amounts, landing, large)
                 fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=_too_many(over))
                 if fold is not None:
-                    held = left
+                    amounts = left
                     yield fold
 
 
@@ -90,26 +91,26 @@ def _shows_media(part: Part) -> bool:
     return isinstance(part, Image | Document) or (isinstance(part, ToolResult) and any(map(_shows_media, part.parts)))
 
 
-def _fewer(parts: Iterable[Part], held: Amounts, landing: Caps, large: bool) -> tuple[list[Part], Amounts]:
-    """The parts without their first media, until `held` is down at the landing; and what is held then.
+def _fewer(parts: Iterable[Part], amounts: Amounts, landing: Caps, large: bool) -> tuple[list[Part], Amounts]:
+    """The parts without their first media, until `amounts` are down at the landing; and the amounts then.
 
     With `large` only large images are removed.
     """
     out: list[Part] = []
     for part in parts:
         if isinstance(part, ToolResult):
-            inner, held = _fewer(part.parts, held, landing, large)
+            inner, amounts = _fewer(part.parts, amounts, landing, large)
             same = all(map(is_, inner, part.parts))
             out.append(part if same else replace(part, parts=tuple(inner)))
             continue
         here = replace(amounts_of((part,)), messages=0) if isinstance(part, Image | Document) else NOTHING
         goes = here.large_images if large else here.images or here.pages
-        if goes and any(landing.over(held)):
-            held -= here
+        if goes and any(landing.over(amounts)):
+            amounts -= here
             out.append(Text(f"[{'image' if here.images else 'document'} removed]"))
         else:
             out.append(part)
-    return out, held
+    return out, amounts
 
 
 def _shows_image(part: Part) -> bool:

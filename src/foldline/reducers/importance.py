@@ -50,8 +50,8 @@ def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq
             calls = [call for other in tile.entries for call in other.message.calls]
             named = {call.id: _files(call.arguments) for call in calls}
             last = tile
-        asked = [named.get(result.call_id, frozenset[str]()) for result in entry.message.results]
-        entries.append((entry, frozenset[str]().union(*asked)))
+        files = [named.get(result.call_id, frozenset[str]()) for result in entry.message.results]
+        entries.append((entry, frozenset[str]().union(*files)))
     newest = {file: entry.seq for entry, files in entries for file in files}
     return {entry.seq: _worth(view, entry) * _newness(entry.seq, files, newest) for entry, files in entries}
 

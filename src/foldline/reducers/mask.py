@@ -99,12 +99,12 @@ class Mask:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per message with results to mask, oldest first."""
         del need
-        for tile, entry, hidden in self.old(view):
+        for tile, entry, hidden in self.maskable(view):
             fold = self._fold(view, tile, entry, hidden)
             if fold is not None:
                 yield fold
 
-    def old(self, view: View) -> Iterable[tuple[Tile, Entry, frozenset[str]]]:
+    def maskable(self, view: View) -> Iterable[tuple[Tile, Entry, frozenset[str]]]:
         """Each message with results to mask, and the ids of their calls, oldest first."""
         if not self.keep_first and not self.keep_last and not self.keep_none:
             return
@@ -144,6 +144,7 @@ class Mask:
             if result.call_id not in hidden:
                 return None
             tokens = result_tokens(view, result)
+            # A placeholder may be longer than a short result: "ok" is its own best summary.
             new = self.placeholder(result.text, tokens)
             return new if view.counter.text(new) < tokens else None
 
@@ -341,7 +342,8 @@ class Describe:
     def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
         """One ask per message, oldest first."""
         del need
-        for tile, entry, hidden in self.mask.old(view):
+        # Small results cost less masked than described, and a failure of the model leaves all to the mask behind it.
+        for tile, entry, hidden in self.mask.maskable(view):
             wanted = tuple(
                 result
                 for result in tile.form(entry).results
@@ -357,7 +359,7 @@ class Describe:
             head, tail = head_and_tail(text, self.input_chars // 2 - 2, self.input_chars // 2 - 2)
             text = f"{head}\n…\n{tail}"
         calls = [call for entry in job.tile.entries for call in entry.message.calls if call.id == result.call_id]
-        asked = "".join(f"call: {call.name} {call.arguments[:500]}\n" for call in calls)
+        call_lines = "".join(f"call: {call.name} {call.arguments[:500]}\n" for call in calls)
 
         def finish(answer: str) -> Fold | Ask:
             description = " ".join(accepted(answer).split())
@@ -374,7 +376,7 @@ class Describe:
         return Ask(
             prompt=(
                 {"role": "system", "content": _ASK},
-                {"role": "user", "content": f"{asked}<<<result\n{text}\nresult>>>"},
+                {"role": "user", "content": f"{call_lines}<<<result\n{text}\nresult>>>"},
             ),
             max_output_tokens=self.max_output_tokens,
             finish=finish,

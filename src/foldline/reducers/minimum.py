@@ -40,6 +40,8 @@ class Floor:
 
 def floor_of(view: View) -> Floor:
     """The floor of a view. O(shown)."""
+    # The same walk yields the number and the folds: an error that names a floor which the last rung does not reach, or
+    # passes, would send its reader after the wrong part.
     folds: list[Fold] = []
     parts: list[Part] = []
     if view.base_tokens > 0:
@@ -142,14 +144,15 @@ def too_many_bytes(view: View, over: int, limit: int, reason: str | None = None)
 def too_many(view: View, name: str, number: int, most: int, reason: str | None = None) -> DoesNotFit:
     """The error for a request with more of something than its provider takes, with its largest messages. O(tiles)."""
     parts = [
-        Part(view.protected(index) or "message", held, tile.start)
+        Part(view.protected(index) or "message", size, tile.start)
         for index, tile in enumerate(view.tiles)
-        if (held := tile.amounts.images + tile.amounts.pages or tile.amounts.messages)
+        if (size := tile.amounts.images + tile.amounts.pages or tile.amounts.messages)
     ]
     return DoesNotFit(number, most, _largest(parts), reason=reason, unit=name)
 
 
 def _largest(parts: Sequence[Part], most: int = 12) -> tuple[Part, ...]:
+    # An error is read on one screen: the largest dozen say where the tokens are.
     return tuple(sorted(parts, key=lambda part: -part.tokens))[:most]
 
 

@@ -17,6 +17,10 @@ from foldline.view.view import View
 __all__ = ["ResultShare", "TurnShare", "cut_share", "share_tokens"]
 
 
+# A quarter of the window lets one result be large, half of the rest leaves room for the next one (the confirm system's
+# figures).
+
+
 def share_tokens(window_tokens: int, used_tokens: int, *, of_window: float = 0.25, of_rest: float = 0.50) -> int:
     """The budget of one result: 25 % of the window or 50 % of what is left of it, whichever is less."""
     return int(min(of_window * window_tokens, of_rest * max(0, window_tokens - used_tokens)))
@@ -119,13 +123,14 @@ def _water_level(sizes: list[int], excess: int, floor: int) -> int:
 
     As water is let out of a basin: the level falls past one size after another, and each widens the surface.
     """
-    freed_width = 0
+    freed = 0
     for width, size in enumerate(sizes, 1):
         lower = max(floor, sizes[width] if width < len(sizes) else floor)
         step = width * (max(size, floor) - lower)
-        if freed_width + step >= excess:
-            return max(floor, max(size, floor) - -(-(excess - freed_width) // width))
-        freed_width += step
+        if freed + step >= excess:
+            # Rounded up (the two signs): a token too few would leave the request over its limit.
+            return max(floor, max(size, floor) - -(-(excess - freed) // width))
+        freed += step
     return floor
 
 

@@ -15,6 +15,9 @@ from foldline.view.view import View
 __all__ = ["Spill", "spill_notice"]
 
 
+# With an archive of files the location is a path, so that the agent can read on with the tools that it has.
+
+
 def spill_notice(text: str, where: str, *, head_bytes: int = 2_000) -> str:
     """The beginning of a spilled output, the place of the whole and its SHA-256."""
     data = text.encode("utf-8", "surrogatepass")

@@ -149,8 +149,8 @@ class Summarize:
         # At most half of what it replaces: a summary that is nearly as long is not worth a model call and a new prefix.
         limit = max(64, min(most, max(256, span.tokens // 2)))
         earlier, texts = self._record(view, span)
-        asked = "".join([CHECKPOINT, _UPDATE, self.instructions or "", *self.facts])
-        fixed = view.counter.text(asked) + limit + 64
+        question = "".join([CHECKPOINT, _UPDATE, self.instructions or "", *self.facts])
+        fixed = view.counter.text(question) + limit + 64
         if view.counter.text(earlier) > max(2 * limit, self.max_output_tokens):
             # Several checkpoints are too large to repeat with each piece: they are read once, as part of the record.
             earlier, texts = "", [earlier, *texts]
@@ -159,7 +159,8 @@ class Summarize:
         if room < LEAST_PIECE_TOKENS:
             return None
         pieces = _pieces(texts, room, view)
-        each = view.counter.text(asked) + max(limit if len(pieces) > 1 else 0, view.counter.text(earlier))
+        # What all pieces cost together, for the comparison with one question to the session itself.
+        each = view.counter.text(question) + max(limit if len(pieces) > 1 else 0, view.counter.text(earlier))
         plain_tokens = sum(map(view.counter.text, pieces)) + len(pieces) * each
         job = _SummaryJob(view, span, pieces, earlier, limit, need.requested, plain_tokens)
         return replace(self._next(job), continued=self._continued(job))
@@ -169,6 +170,8 @@ class Summarize:
 
         The model could not tell which of the two it is asked about.
         """
+        # "The conversation above" is all that the model sees: it can leave out what stays visible, but not a stretch
+        # that another question will summarise.
         view, before = job.view, job.view.tiles[: job.span.first]
         stays = (tile.fold is not None or view.protected(at, requested=job.requested) for at, tile in enumerate(before))
         if not all(stays):
@@ -210,6 +213,7 @@ class Summarize:
         )
 
     def _finish(self, text: str, job: _SummaryJob) -> Fold | Ask:
+        # The size of a rejected text is reported too: it was paid for, and says whether the limit was too low.
         view, span = job.view, job.span
         tokens = view.counter.text(text)
         try:
@@ -247,6 +251,7 @@ class Summarize:
 
     def _record(self, view: View, span: Span) -> tuple[str, list[str]]:
         """The earlier checkpoints of a span ("" for none), and the record of everything else in it."""
+        # As it is shown, not as it came: what a mask or a cut took away is sent no more, and not worth reading now.
         earlier: list[str] = []
         out: list[str] = []
         for tile in view.tiles[span.first : span.last]:
@@ -350,6 +355,7 @@ def _fitting(text: str, at: int, chars: int, most_tokens: int, view: View) -> tu
     It tries about as many characters as the piece before (`chars`): few counts, and so not the last character that
     fits.
     """
+    # 63/64 of the ratio: tokens are not spread evenly, and a try that is just too long costs another count.
     part = text[at : at + chars] if chars else text_exceeding(text, at, most_tokens, view.counter)
     while (tokens := view.counter.text(part) + 1) > most_tokens and len(part) > 1:
         part = part[: max(1, len(part) * most_tokens // tokens * 63 // 64)]

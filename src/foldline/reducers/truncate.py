@@ -66,8 +66,8 @@ def cut_result(text: str, limit_tokens: int, mode: Mode, counter: Counter) -> st
     if total <= limit_tokens:
         return text
     head, tail = clip_tokens(text, limit_tokens, counter, mode)
-    kept = {"head": "first", "tail": "last", "both": "first+last"}[mode]
-    notice = f"[truncated: kept {kept} ~{limit_tokens} of ~{total} tokens ({mode})]"
+    which = {"head": "first", "tail": "last", "both": "first+last"}[mode]
+    notice = f"[truncated: kept {which} ~{limit_tokens} of ~{total} tokens ({mode})]"
     return shorter("\n".join(piece for piece in (head, notice, tail) if piece), text, counter)
 
 
@@ -155,6 +155,8 @@ def each_fresh(
     turn: Callable[[Seq], None] = lambda group: None,
 ) -> Iterable[Fold]:
     """One fold per message with fresh results that `cut(text, tool name)` changes; `turn(group)` precedes each."""
+    # Only what has not been sent: to shorten it breaks no cached prefix. A result that this reducer has cut before is
+    # passed over, so that a second look (a summary was written meanwhile) does not cut it twice.
     for _, tile, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
         form = tile.forms.get(entry.seq)
         if entry.seq < need.fresh or (form is not None and form.reducer == name):
@@ -284,6 +286,8 @@ class ShortenNew:
 
     def limit_tokens(self, need: Need, used_tokens: int, result_tokens: int) -> int:
         """The size to which a result is cut when the view holds `used_tokens` without it."""
+        # Two terms, since results are not alike: the share of the room bounds what one may cost, the share of the
+        # result keeps a large one from being cut to the size of a small one.
         room = self.fill * need.limit_tokens - used_tokens
         wanted = min(self.most * room, self.share * room + self.of_result * result_tokens)
         return min(self.most_tokens, max(self.least_tokens, int(wanted)))
@@ -319,6 +323,7 @@ def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) 
     total = view.counter.text(text) if total is None else total
     if total <= limit_tokens:
         return text
+    # 16 tokens are the notice, figures included.
     body = extract(text, max(8, limit_tokens - 16), view.counter, view.spoken, total=total)
     return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
 
@@ -334,18 +339,23 @@ def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> st
         head, tail = clip_tokens(call.arguments, limit_tokens, counter, "both")
         return f"{head}\n[… cut …]\n{tail}"
     try:
-        value = json.loads(call.arguments)
-    except ValueError:
+        return _shortened_json(call.arguments, limit_tokens, counter)
+    except (ValueError, RecursionError):
+        # Not JSON, or nested deeper than the stack: such arguments stay whole, and the rungs that drop groups follow.
         return call.arguments
+
+
+def _shortened_json(text: str, limit_tokens: int, counter: Counter) -> str:
+    value = json.loads(text)
     lengths: list[int] = []
     _string_lengths(value, lengths)
     # In steps: each is one pass over the value, and most calls fit after the first one or two.
-    for most in (2000, 800, 320, 120, 48, 24):
+    for most in (2000, 800, 320, 120, 48):
         if lengths and most >= max(lengths):
             continue
-        text = json.dumps(_shortened_strings(value, most), ensure_ascii=False)
-        if counter.text(text) <= limit_tokens:
-            return text
+        short = json.dumps(_shortened_strings(value, most), ensure_ascii=False)
+        if counter.text(short) <= limit_tokens:
+            return short
     return json.dumps(_shortened_strings(value, 24), ensure_ascii=False)
 
 

@@ -113,7 +113,7 @@ class _Rebuild:
                 gone = f"message {self.next_seq:,} is missing before it"
                 self.damage.append(Damage(line.number, line.byte, "missing", gone))
             for stand_in in self._stand_ins(stop_of(event)):
-                self.context.repeat(event_of(stand_in, self.codec))
+                self.context.apply(event_of(stand_in, self.codec))
                 yield stand_in
             # A summary may tell of messages that are lost, and a fold may lie on a fold that is. Dropping one costs
             # tokens and no history: its messages are shown whole and folded anew.
@@ -121,7 +121,7 @@ class _Rebuild:
                 self.left_out += 1
                 return
             if event is not None:
-                self.context.repeat(event)
+                self.context.apply(event)
         except InvalidInput as error:
             # From here on a fold may rest on what is missing, so folds are dropped until the end of the log.
             self.damage.append(Damage(line.number, line.byte, "contradiction", str(error)))

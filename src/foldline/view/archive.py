@@ -76,6 +76,7 @@ def key_of(data: bytes) -> str:
 
 def encode(value: Json) -> bytes:
     """A JSON value as canonical bytes: equal values have one key. Lone surrogates are kept as escapes."""
+    # ASCII on purpose: UTF-8 has no form for a lone surrogate, and a broken tool may print one.
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
@@ -100,6 +101,9 @@ def unbundle(archive: Archive, key: str) -> list[bytes]:
 
 class Originals:
     """Stores what folds hide, each original once, and remembers the key of each entry."""
+
+    # The archive is content-addressed, so that a log, a copy of it and a fork share their originals, and a fold that is
+    # replayed stores nothing twice.
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive

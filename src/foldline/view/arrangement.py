@@ -208,7 +208,7 @@ class _Arrangement:
         """Give each result to the turn that waits for it; the rest of the message stays where it is."""
         message = self._of_known_caller(seq, message)
         shown = len(self._order)
-        kept: dict[int, tuple[_Turn, list[Part]]] = {}
+        answers: dict[int, tuple[_Turn, list[Part]]] = {}
         others: list[Part] = []
         for part in message.parts:
             if not isinstance(part, ToolResult):
@@ -217,24 +217,25 @@ class _Arrangement:
                 # The latest turn: where ids repeat, an earlier call has its result already or gets a stand-in.
                 turn = turns.pop()
                 del turn.open[part.call_id]
-                kept.setdefault(turn.number, (turn, []))[1].append(part)
+                answers.setdefault(turn.number, (turn, []))[1].append(part)
             elif self.codec.itemised and self._is_of_stored(part.call_id):
                 self._order.append(_Single(seq, message))
             else:
                 self._without_call(seq, part)
         apart = bool(self._uses) and bool(others)  # a user's words end the turn that the provider paused
-        for number in sorted(kept):
-            turn, results = kept[number]
-            parts = results + (others if number == max(kept) and not apart else [])
+        for number in sorted(answers):
+            turn, results = answers[number]
+            # Words beside results follow the last of them: Anthropic refuses text before a result.
+            parts = results + (others if number == max(answers) and not apart else [])
             mine = message if len(parts) == len(message.parts) else self.codec.revise(message, parts)
             if self.codec.itemised and self._order[-1] is not turn:
                 self._order.append(_Single(seq, mine))  # an output may stand anywhere after its call
             else:
                 turn.results.append((seq, mine))
-        if others and (apart or not kept):
+        if others and (apart or not answers):
             self.settle(())
             self._order.append(_Single(seq, self.codec.revise(message, others)))
-        elif self.codec.one_turn and not kept and len(self._order) == shown:
+        elif self.codec.one_turn and not answers and len(self._order) == shown:
             # Without something of the user two turns of the model would meet, which Gemini refuses.
             self._order.append(_Single(seq, self.codec.note(NO_CALL)))
 
@@ -356,6 +357,7 @@ class _Arrangement:
         if self.codec.one_turn and len(out) > 1:
             out = [self.codec.revise(out[0], [part for message in out for part in message.parts])]
             self.repairs.append(Repair(turn.messages[-1][0], "call-place", "turns of the model joined in one message"))
+        # A stand-in rather than a dropped call: the model sees that it called, and will not take the work for done.
         answers = [message for _, message in turn.results]
         for call in turn.open.values():
             self.repairs.append(Repair(turn.messages[0][0], "missing-result", f"call {call.id!r} has no result"))

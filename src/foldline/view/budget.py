@@ -37,12 +37,16 @@ __all__ = [
     "output_tokens",
 ]
 
+# For the error of our count until usage is reported (`tokens.estimate` has the measurements), and for what a provider
+# adds by itself: templates and tools of its own are in no message.
 MARGIN = 0.10
 
 
 class Pressure(IntEnum):
     """How urgent it is to fold."""
 
+    # In order, so that a reducer may compare: SOFT is a trigger that was reached, HARD a request that would not fit,
+    # OVERFLOW one that the provider has refused.
     NONE = 0
     SOFT = 1
     HARD = 2
@@ -220,29 +224,30 @@ def output_tokens(model: Model, window_tokens: int) -> int:
 
 def limits_of(window_tokens: int, model: str | None, max_output_tokens: int | None) -> TokenLimits:
     """The limits of a model with this window. Raises InvalidInput for an output that leaves no room."""
-    known = lookup(model)
+    found = lookup(model)
     if max_output_tokens is None:
-        max_output_tokens = output_tokens(known, window_tokens)
+        max_output_tokens = output_tokens(found, window_tokens)
     elif not 0 <= max_output_tokens < window_tokens:
         raise InvalidInput(
             f"must be from 0 to below the window of {window_tokens:,}, not {max_output_tokens:,}",
             place="max_output_tokens",
         )
-    return TokenLimits(window_tokens, max_output_tokens, known.max_input_tokens if known.known else None)
+    return TokenLimits(window_tokens, max_output_tokens, found.max_input_tokens if found.known else None)
 
 
 def assumed_window(model: str | None) -> int:
     """The window of a model by the catalogue, for a `Context` without one. Warns where that is a guess."""
-    known = lookup(model)
-    if known.warning is not None:
-        warnings.warn(known.warning, stacklevel=3)
-    return known.window_tokens
+    found = lookup(model)
+    if found.warning is not None:
+        warnings.warn(found.warning, stacklevel=3)
+    return found.window_tokens
 
 
 def caps_for(model: str | None, dialect: str) -> Caps:
     """What else limits a request to a model (images, pages, messages), by its dialect and its window."""
-    known = lookup(model)
-    return caps_of(dialect, known.window_tokens if known.known else None)
+    # Anthropic's cap on images depends on the window of the model: a guessed one says nothing about it.
+    found = lookup(model)
+    return caps_of(dialect, found.window_tokens if found.known else None)
 
 
 def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRule:
@@ -250,11 +255,11 @@ def cache_rule_of(model: str | None, dialect: str, seconds: int = 0) -> CacheRul
 
     With `seconds` the rule of the lifetime that a request asks for (`cache_seconds`), at the price of its writes.
     """
-    known = lookup(model)
+    found = lookup(model)
     # Compatible servers mostly cache as the API that they copy does.
-    if not known.known:
+    if not found.known:
         return CACHE_RULES[dialect_named(dialect).cache_rule]
-    return known.cache_living(seconds) if seconds else known.cache
+    return found.cache_living(seconds) if seconds else found.cache
 
 
 _UNITS = {"s": 1, "m": 60, "h": 3_600}
@@ -269,7 +274,7 @@ def cache_seconds(body: str) -> int:
     # Most requests have none: a search for a substring is much faster than a pattern over megabytes.
     if '"ttl"' not in body:
         return 0
-    return max((int(number) * _UNITS[tile] for number, tile in _LIFETIME.findall(body)), default=0)
+    return max((int(number) * _UNITS[unit] for number, unit in _LIFETIME.findall(body)), default=0)
 
 
 def consent_tokens(share: float, limits: TokenLimits) -> int:

@@ -139,6 +139,8 @@ class Meter:
 
         It is `sure` when it has no cached tokens, so that it can be read in one way only.
         """
+        # In this order: a report outside the bounds may be one of a run (another tokenizer), and only if it is not does
+        # `doubt` judge it. One that is believed sets the ratio at once: an average would lag behind a change of model.
         enough = self.scaled and estimated_tokens >= self.ENOUGH_TOKENS
         ratio = reported_tokens / max(1, estimated_tokens)
         outside = enough and not self.LOW <= ratio <= self.HIGH
@@ -203,5 +205,6 @@ class Meter:
 
     def target(self, used_tokens: int, target_tokens: float) -> int:
         """`target_tokens` in the estimated tokens of the view that is now `used_tokens` large (before correction)."""
+        # By the excess, not by dividing the target: the offset belongs to the part that stays, and does not shrink.
         excess = self.used(used_tokens) - target_tokens
         return max(0, int(used_tokens - excess / self.ratio))

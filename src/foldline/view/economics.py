@@ -20,7 +20,8 @@ from foldline.view.view import View
 __all__ = ["Bill", "Rent", "Rhythm", "foldable"]
 
 
-# The least share of a request that is worth a fold: where folding costs nothing, every request would make one.
+# The least share of a request that is worth a fold: where folding costs nothing (a cold cache, a provider without one),
+# every request would make one.
 LEAST_SHARE = 0.05
 
 
@@ -72,6 +73,8 @@ class Rhythm:
 
     def request(self, newest_user: Seq | None, cold: bool) -> None:
         """Count a request sent while `newest_user` is the newest user message. O(1)."""
+        # Only the first request of a turn can be cold: within a loop the pause is that of a tool, and counting it would
+        # let one slow build stand for the habits of a user.
         if newest_user != self.newest_user or not self.requests:
             self.cold_turns += cold and self.turns > 0
             self.turns += 1
@@ -113,6 +116,7 @@ class Rent:
 
     def due(self, bill: Bill, *, cold: bool = False) -> bool:
         """Count one more request; returns whether the fold is due. With a cold cache it costs nothing. O(1)."""
+        # A negative rent is real: folding may take a request below the least prefix that a provider caches.
         rent = bill.rent(self.rule)
         self.paid += max(0.0, rent)
         self.spent += bill.least(self.rule)
@@ -157,6 +161,8 @@ class Rent:
 
 def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:
     """The bill of folding everything from `since` to the newest `keep_tokens`. O(log tiles) between folds."""
+    # An estimate, not a plan: the reducers decide what goes, and to run them at each request would cost what the rent
+    # is to save.
     last = len(view.tiles)
     cut = view.tail(keep_tokens)
     first = min(cut, view.index(since) if since else 0)

@@ -89,7 +89,7 @@ _MOST_PLACES: Final = 32
 """Results of one name and without ids that may come in as many messages as there are results."""
 
 
-def _known_as(call_id: str) -> Iterable[str]:
+def _waits_under(call_id: str) -> Iterable[str]:
     """The ids under which the call of a result may wait.
 
     A result of Gemini that names no call has the place it has in its own message: one in a message of its own is the
@@ -110,7 +110,8 @@ _PLACE: Final = re.compile(r":\d+$")
 class OpenCalls:
     """The open calls. Each method is O(1), but `waits` O(open groups) and `remove_groups` O(open calls)."""
 
-    # By id, then by group (the latest last), then by the id that is sent, in the order in which they came.
+    # By id, then by group (the latest last), then by the id that is sent, in the order in which they came: dicts keep
+    # it, so that the first call of the latest group is found without a search.
     _by_id: dict[str, dict[Seq, dict[str, OpenCall]]] = field(default_factory=dict)
     _by_name: dict[str, OpenCall] = field(default_factory=dict)
     # How many calls wait in each group.
@@ -137,8 +138,8 @@ class OpenCalls:
         The id may also be the one the call was sent under: a client that read the repaired history uses that. And a
         result may leave its id empty in another way than its call did (null, "" or absent).
         """
-        for known in _known_as(call_id):
-            if groups := self._by_id.get(known):
+        for name in _waits_under(call_id):
+            if groups := self._by_id.get(name):
                 return next(iter(groups[next(reversed(groups))].values()))
         return self._by_name.get(call_id)
 
@@ -179,6 +180,7 @@ class OpenCalls:
 # Everything that a reader may take for the end of a line: a quoted text must not begin a line of its own with any.
 _BREAKS: Final = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
+# As mail and Markdown quote: models know that what stands behind it is somebody else's.
 _QUOTE: Final = "> "
 # Pictures and files that a user message may hold as the result did.
 _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "input_image", "input_file"})

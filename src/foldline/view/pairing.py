@@ -117,6 +117,8 @@ class Pairing:
 
         `reaches` says whether a message may still join a group: not across a fold.
         """
+        # The order matters: ids are made unique before results look for them, and a message's own calls are opened
+        # last, so that it cannot answer itself.
         faults: list[str] = []
         if self.codec.itemised and message.agent_visible:
             message = self._fresh_item(message, faults)
@@ -270,6 +272,8 @@ class Pairing:
         return seq - self._touched.get(group, group) <= REACH
 
     def _fresh_item(self, message: Message, faults: list[str]) -> Message:
+        # OpenAI refuses a request in which two items have one id ("Duplicate item found with id"), and clients that
+        # replay a stream send some twice.
         wire = message.wire or {}
         item = wire.get("id")
         if not isinstance(item, str) or not item:

@@ -182,10 +182,10 @@ class TileRenderer:
     def splice(self, tile: Tile, edits: Sequence[Edit]) -> int:
         """Make these edits in the messages of a block; the number of leading messages that stay. O(edits)."""
         # The messages of an edit are of the newest entries but for what `arrange` made: those are counted again.
-        known = _by_identity((entry.message, entry.tokens) for entry in tile.entries[-8:])
+        counted = _by_identity((entry.message, entry.tokens) for entry in tile.entries[-8:])
         for at, gone, new in edits:
             stop = at + gone
-            weights = [found[1] if (found := known.get(id(message))) else self.count(message) for message in new]
+            weights = [found[1] if (found := counted.get(id(message))) else self.count(message) for message in new]
             contents = list(map(content_bytes, new))
             tile.tokens += sum(weights) - sum(tile.weights[at:stop])
             tile.content_bytes += sum(contents) - sum(tile.contents[at:stop])
@@ -218,8 +218,9 @@ class TileRenderer:
         messages, repairs = arrange(
             self.codec, block, late_calls=tile.late_calls, left_out=tile.left_out, ended=tile.ended
         )
-        known = _by_identity(sized)
-        weights = [found[1] if (found := known.get(id(message))) else self.count(message) for message in messages]
+        # An entry was counted when it was recorded: only what `arrange` wrote or merged is counted here.
+        counted = _by_identity(sized)
+        weights = [found[1] if (found := counted.get(id(message))) else self.count(message) for message in messages]
         return list(messages), weights, repairs
 
 

@@ -52,6 +52,8 @@ class RequestAdjuster:
 
         `wires` are the messages of the view, the first `stable` of them unchanged.
         """
+        # Markers first, while each message is still the view's own object: their state is kept by message. Alternation
+        # may then merge messages, and signatures come last, since they are of the messages as they are sent.
         repairs: list[Repair] = []
         out, beside = wires, self._beside
         row = dialect_named(self.dialect)
@@ -80,8 +82,8 @@ class RequestAdjuster:
         self, wires: list[Wire], system: System, tools: Tools, repairs: list[Repair]
     ) -> tuple[list[Wire], System, Tools]:
         """Everything with no more cache markers than the provider takes, in an order that it takes."""
-        known = len(self._seen)
-        stable = known if wires[:known] == self._seen else _same(self._seen, wires)
+        seen = len(self._seen)
+        stable = seen if wires[:seen] == self._seen else _same(self._seen, wires)
         self._seen = list(wires)
         self._marked[stable:] = [marked(wire) for wire in wires[stable:]]
         if self._bare > stable:
@@ -93,8 +95,8 @@ class RequestAdjuster:
             repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers beside the messages"))
         beside = list(markers(tools, system, ()))
         room = max(0, MARKERS - len(beside))
-        kept = sum(self._marked[self._bare :]) + (min(self._spared, self._marked[self._bare - 1]) if self._bare else 0)
-        if kept > room:
+        left = sum(self._marked[self._bare :]) + (min(self._spared, self._marked[self._bare - 1]) if self._bare else 0)
+        if left > room:
             # Down to half of the room, so that the next few requests with a new marker change nothing before it.
             self._keep((room + 1) // 2)
         out = wires
@@ -121,6 +123,8 @@ class RequestAdjuster:
         self._bare, self._spared = at, number
 
     def _in_order(self, wires: list[Wire], beside: Sequence[str], repairs: list[Repair]) -> list[Wire]:
+        # Anthropic, "Prompt caching": entries of an hour must come before those of five minutes, in the order of tools,
+        # system text and messages. So one short marker shortens all behind it.
         short = any(lifetime != "1h" for lifetime in beside)
         found = [at for at, number in enumerate(self._marked) if number]
         settled: dict[int, Mapping[str, Any]] = {}

@@ -86,6 +86,7 @@ class RunningTotals:
         if index <= self._dirty:
             self._kept = kept if index < self._dirty else min(self._kept, kept)
             self._dirty = index
+        # Cut off, not corrected: most changes are at the end, where there is little to cut and nothing to add up again.
         del self._sums[index + 1 :]
         del self._offsets[index + 1 :]
 
@@ -117,6 +118,7 @@ class RunningTotals:
         if rendered and self._dirty >= len(tiles):
             return self._wires, len(self._wires)
         kept = self._kept
+        # The last message that is surely as it was: all before it keeps its place and its object.
         keep = self._offsets[self._dirty] + kept
         fresh: list[Wire] = []
         for tile in tiles[self._dirty :]:

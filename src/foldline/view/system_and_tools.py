@@ -18,6 +18,7 @@ __all__ = ["System", "SystemAndTools", "Tools"]
 System: TypeAlias = str | Sequence[Mapping[str, Any]] | None
 Tools: TypeAlias = Sequence[Mapping[str, Any]] | None
 
+# A blank line, as templates set between paragraphs of system text: two texts must not read as one sentence.
 _BETWEEN: Final = "\n\n"
 
 
@@ -97,11 +98,11 @@ class SystemAndTools:
 
     def drop_from(self, start: Seq) -> None:
         """Remove the texts moved here from entry `start` on. O(size of what stays)."""
-        kept = {seq: texts for seq, texts in self._moved.items() if seq < start}
-        if len(kept) == len(self._moved):
+        staying = {seq: texts for seq, texts in self._moved.items() if seq < start}
+        if len(staying) == len(self._moved):
             return  # most forks leave no system text behind, and the cached text stays the same object
         self._changed()
-        self._moved = kept
+        self._moved = staying
         self._weigh()
 
     def render(self) -> tuple[System, bool]:

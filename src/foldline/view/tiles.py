@@ -53,6 +53,7 @@ class Tile:
     start: Seq
     stop: Seq
     entries: list[Entry] = field(default_factory=list)
+    # A fold replaces the tile, a form only one entry of it: cutting a result must not cost the group its other results.
     fold: Fold | None = None
     forms: dict[Seq, Fold] = field(default_factory=dict)
     """Entries of a block that are shown in a shorter form."""
@@ -123,6 +124,8 @@ class Tile:
 
     def entry_reformed_by(self, fold: Fold) -> Entry | None:
         """The entry whose form a fold replaces: same calls, same results; None when the fold is about whole tiles."""
+        # Told apart by content, not by a flag of the proposal: a reducer of a user says only what is to be shown, and
+        # an old log has no such flag.
         if self.fold is not None or fold.stop - fold.start != 1:
             return None
         entry = next((entry for entry in self.entries if entry.seq == fold.start), None)
@@ -204,6 +207,8 @@ def joint_places(before: Message | None, messages: Iterable[Message], *, replied
     Joints stand only between messages of which we wrote one. A history that does not alternate by itself is left as it
     is, and so is a user message that followed no words of the assistant in it (not `replied`).
     """
+    # Mistral's and Gemma's templates refuse two user messages in a row. Only those that we caused are parted: to
+    # rewrite what the client sent would change a prefix that its provider has in its cache.
     out: list[int] = []
     for at, message in enumerate(messages):
         if message.role == "user" and not message.results and before is not None:

@@ -33,6 +33,9 @@ Seq: TypeAlias = int
 """The number of an entry in the log: from 0, without gaps, never reused."""
 
 
+# Events are frozen: the view, the store and a replay hold the same objects, and none of them may change the past.
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One message as recorded, counted once.
@@ -190,6 +193,7 @@ class Log:
 
     def after(self, count: int) -> tuple[Event, ...]:
         """The events after the first `count`. O(new). Raises InvalidInput when one of them was released."""
+        # Counted from the end: what `release` dropped is at the beginning, and keeps its numbers.
         new = self.total - count
         if not 0 <= new <= len(self._events):
             raise InvalidInput(f"must be from {self.total - len(self._events)} to {self.total}, not {count}")
@@ -202,21 +206,21 @@ class Log:
         """
         # The last report stays by itself: figures show how full the window was at that request.
         last = next((event for event in reversed(self._events) if isinstance(event, Usage)), None)
-        kept: list[Event] = []
+        remaining: list[Event] = []
         for event in self._events:
             if not isinstance(event, Usage):
                 if counts(event):
-                    kept.append(event)
-            # Only neighbours are summed: a sum across a kept event would move usage to its other side.
-            elif kept and isinstance(sofar := kept[-1], Usage) and event is not last:
-                kept[-1] = replace(
+                    remaining.append(event)
+            # Only neighbours are summed: a sum across an event that stays would move usage to its other side.
+            elif remaining and isinstance(sofar := remaining[-1], Usage) and event is not last:
+                remaining[-1] = replace(
                     event,
                     input_tokens=sofar.input_tokens + event.input_tokens,
                     output_tokens=sofar.output_tokens + event.output_tokens,
                 )
             else:
-                kept.append(event)
-        self._events = kept
+                remaining.append(event)
+        self._events = remaining
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self._events)

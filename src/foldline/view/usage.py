@@ -92,6 +92,7 @@ def _number(fields: Mapping[str, Any], name: str) -> int | None:
     value = fields.get(name)
     if value is None:
         return None
+    # Some servers send counts as floats, and a NaN is neither below nor above anything: the range rules it out.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise InvalidInput(f"must be a count of tokens, not {value!r}", place=f"usage.{name}")
     return int(value)
@@ -101,7 +102,8 @@ def _first(fields: Mapping[str, Any], wanted: tuple[str, ...]) -> int | None:
     return next((number for name in wanted if (number := _number(fields, name)) is not None), None)
 
 
-# Requests whose size is remembered for their reports: more are never under way at once.
+# Requests whose size is remembered for their reports: more are never under way at once. A report for an older one is
+# recorded, and corrects nothing.
 REMEMBERED = 16
 
 

@@ -15,6 +15,7 @@ __all__ = ["asks", "is_injected", "keeps_user_words", "own_words", "speaks"]
 
 def speaks(message: Message) -> bool:
     """Whether a message holds a user's own words: anything but results, approvals and texts of the client."""
+    # A kind marks what we wrote in the user's role: notices and summaries are nobody's words.
     return message.role == "user" and message.agent_visible and not message.kind and any(map(_is_own, message.parts))
 
 
@@ -65,6 +66,7 @@ def own_words(message: Message) -> list[Part]:
 
 def keeps_user_words(old: Message, new: Message, *, parts_refused: bool) -> bool:
     """Whether `new` says all that the user said in `old`; with `parts_refused` what is no text may be missing."""
+    # Results beside the words are left out of the comparison: they may be shortened, as anywhere else.
     before, after = own_words(old), own_words(new)
     if not parts_refused or not new.agent_visible:
         return before == after

@@ -115,16 +115,16 @@ class View:
     @property
     def has_lead(self) -> bool:
         """Whether a first user message has to be supplied, also where repair left no message at all."""
-        if self._totals.shows:
+        # Read ten times a turn, so that the sums are looked at here and not through `shows`.
+        totals = self._totals
+        if totals.messages or totals.joints:
             return self.codec.user_first and (first := self.first_message()) is not None and first.role != "user"
         return bool(self.tiles)
 
     def first_message(self) -> Message | None:
         """The first message sent, not counting the supplied one."""
-        for tile in self.tiles:
-            if tile.messages:
-                return tile.messages[0]
-        return None
+        tile = self.after(0)
+        return None if tile is None else tile.messages[0]
 
     @property
     def entries_and_folds(self) -> tuple[Entry | Fold, ...]:
@@ -148,9 +148,10 @@ class View:
 
     def wires(self) -> tuple[list[Wire], int]:
         """The JSON messages to send, and how many leading ones equal those of the last call. O(changed) + one copy."""
-        # A copy: what a caller does to the list must not reach the rendered prefix that later requests are compared to.
+        # Copies: what a caller does to the list must not reach the prefix that later requests are compared to.
         wires, stable = self._totals.wires(self.tiles)
         led, self._led = self._led, self.has_lead
+        # A lead that comes or goes moves every message by one place: nothing of the last request is a prefix then.
         if self._led:
             return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
         return list(wires), 0 if led else stable
@@ -219,6 +220,7 @@ class View:
 
         A late result that the model has not answered belongs to the tail, whatever it takes of the room.
         """
+        # A share of the room for history, not of the target: tools may be most of a small window.
         first = self.tail(int(share * max(0, target_tokens - self.fixed_tokens)))
         return first if self.unread is None else min(first, self.index(self.unread))
 
@@ -280,17 +282,15 @@ class View:
             return False
         return not is_paired(tile.messages[-1]) or not tile.waiting
 
-    def cut(self, index: int) -> bool:
+    def may_cut(self, index: int) -> bool:
         """Whether a span may end before tile `index`.
 
         Anthropic, "Extended thinking with tool use": a running tool loop that began with thinking must go on with an
         assistant message that begins with thinking. Completed loops are free: earlier thinking is ignored there.
         """
-        while index < len(self.tiles) and not self.tiles[index].messages:
-            index += 1
-        if index >= len(self.tiles):
+        tile = self.after(index)
+        if tile is None:
             return True
-        tile = self.tiles[index]
         running = self.newest_user is None or tile.start > self.newest_user
         leading = tile.leading
         if tile.fold is not None or not running or leading is None or leading.role != "assistant":
@@ -307,15 +307,12 @@ class View:
         # Folding what stands before the provider's own summary saves nothing: the provider leaves it out.
         first = 0 if self.compacted is None else min(end, self.index(self.compacted))
         while first < end:
-            if self.protected(first, requested=requested) is not None:
-                first += 1
-                continue
             stop = first
             while stop < end and self.protected(stop, requested=requested) is None:
                 stop += 1
             # Shrink to the last legal cut: a loop that began with signed reasoning must not lose its first message.
             cut = stop
-            while cut > first and not self.cut(cut):
+            while cut > first and not self.may_cut(cut):
                 cut -= 1
             if cut > first:
                 out.append(self.span(first, cut))
@@ -328,6 +325,7 @@ class View:
 
     def residue(self, start: Seq, stop: Seq, *, requested: bool = False) -> tuple[Message, ...]:
         """What must stay visible when [start, stop) is folded: the words (not the results) of the newest user."""
+        # Results that share a message with the words (Anthropic) may go: they answer the turn before.
         seq = self.newest_user
         if seq is None or not start <= seq < stop or self.frees_newest(requested):
             return ()
@@ -358,7 +356,7 @@ class View:
         ours = last > first and self.tiles[last - 1].fold is not None
         return self.replied(last) if ours else message is not None and message.role == "assistant"
 
-    def shows(self, index: int) -> int | None:
+    def next_shown(self, index: int) -> int | None:
         """Number of the first tile from `index` on that shows a message; None if there is none."""
         while index < len(self.tiles) and not self.tiles[index].messages:
             index += 1
@@ -366,7 +364,7 @@ class View:
 
     def after(self, index: int) -> Tile | None:
         """The first tile from `index` on that shows a message."""
-        found = self.shows(index)
+        found = self.next_shown(index)
         return None if found is None else self.tiles[found]
 
     def joining_tokens(self, first: int, last: int, shown: Sequence[Message]) -> int:
@@ -374,6 +372,7 @@ class View:
 
         Joints inside the replaced tiles count as part of them.
         """
+        # A fold of a few tokens may cost more in joints than it saves: the comparison has to include them.
         count = len(joint_places(self.before(first), shown, replied=self.replied(first)))
         following = self.after(last)
         if following is not None and shown and (leading := following.leading) is not None:
@@ -402,9 +401,10 @@ class View:
         """Add one entry; it joins the block of the group it answers, else begins a block. O(block).
 
         An item that joins a turn of items, and a result of one: O(size of the message), besides copying references.
-
         `placed` says what it answers, `waits` whether a call of a group from a seq on is still open.
         """
+        # Four ways lead through here: a new block or an old one, rendered as a whole or by edits. The first is settled
+        # by `at`, the second by `edits`; all else is the same for the four.
         message = entry.message
         self.entries[entry.seq] = entry
         at = len(self.tiles)
@@ -422,6 +422,7 @@ class View:
         if placed.late:
             block.late_calls[entry.seq] = placed.late
             self.unread = entry.seq if self.unread is None else self.unread
+        # A paused turn, an action without approval and reasoning alone wait for the rest, as an open call does.
         block.waiting = waits(block.start) or is_unfinished(self.codec, message)
         self._note_speaker(entry)
         if edits is None:
@@ -433,6 +434,8 @@ class View:
 
     def _block_at(self, at: int, entry: Entry) -> Tile:
         """The block that an entry joins from tile `at` on, all tiles after it merged into it; or a new block."""
+        # An answer to an early call takes all tiles since into its block, because a block may have no group that leaves
+        # it; `reaches` keeps that from tying the session together.
         if at == len(self.tiles):
             block = Tile(entry.seq, entry.seq + 1)
             self.tiles.append(block)
@@ -510,6 +513,7 @@ class View:
         of that entry inside its block. One that was in effect before (`again`) shrank by the count of then, which need
         not be that of now. Only a fold of a `requested` compaction may cover the newest user message.
         """
+        # All checks come before the first change: a refused fold leaves the view as it was, whoever proposed it.
         first = self.index(fold.start)
         if first < 0 or fold.start >= fold.stop or fold.stop > self._stop:
             raise FoldRefused("outside the log", start=fold.start, stop=fold.stop)
@@ -527,7 +531,7 @@ class View:
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
         if any(message not in fold.shown for message in self.residue(fold.start, fold.stop, requested=requested)):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
-        if not self.cut(last):
+        if not self.may_cut(last):
             raise FoldRefused("what follows depends on signed reasoning before it", start=fold.start, stop=fold.stop)
         before = self.between(first, last)
         fold = self._shrinking(fold, before, again, self.joining_tokens(first, last, fold.shown))
@@ -576,16 +580,14 @@ class View:
     def empty(self) -> View:
         """An empty view to replace this one: with its settings, and its last request to compare the next one to."""
         new = View(self.codec, self.counter, base_tokens=self.base_tokens, weighed=self.weighed, where=self.where)
+        # The meter is shared: its ratio is about the model, and a fork changes nothing about that.
         new.meter = self.meter
         new._totals.continue_from(self._totals)
         new._led = self._led
         return new
 
     def hides_newest(self) -> int | None:
-        """The id of a fold that hides the newest user message though no compaction was requested; None if none does.
-
-        A fork can make an earlier, folded message the newest one.
-        """
+        """The id of a fold that hides the newest user message unrequested, as after a fork; None if none does."""
         if self.newest_user is None or self.newest_user in self._folded_users:
             return None
         fold = self.tiles[self.index(self.newest_user)].fold
@@ -624,6 +626,7 @@ class View:
             self._refresh(index)
 
     def _commit_form(self, index: int, tile: Tile, entry: Entry, fold: Fold, again: bool) -> Fold:
+        # A pinned group may still lose a part that its provider refuses: else no request would ever succeed again.
         refused = None
         if entry.message.role == "system":
             refused = "system text"
@@ -646,9 +649,9 @@ class View:
         """Whether a fold may show another form of a message in a block that waits: its calls must stay unchanged."""
         if message.calls or not is_paired(message):
             return not message.calls
-        kept = [part.raw for part in message.parts if not isinstance(part, Text)]
+        blocks = [part.raw for part in message.parts if not isinstance(part, Text)]
         shown = [part.raw for part in fold.shown[0].parts if not isinstance(part, Text)]
-        return fold.reducer == LAST_RUNG and shown == kept
+        return fold.reducer == LAST_RUNG and shown == blocks
 
     def _shrinking(self, fold: Fold, before: int, again: bool, joining: int = 0) -> Fold:
         # Counted here: a reducer of a user may report any size, and every fold must shrink the view.
@@ -690,7 +693,7 @@ class View:
         self._totals.add(tile)
         self._totals.invalidate(index)
         # Whether a joint stands before the next tile follows from what this one ends with now.
-        following = self.shows(index + 1)
+        following = self.next_shown(index + 1)
         if following is not None and (leading := self.tiles[following].leading) is not None:
             joins = joint_places(self.before(following), (leading,), replied=self.replied(following))
             if bool(joins) != (self.tiles[following].messages[0] is not leading):
