@@ -44,6 +44,7 @@ class FoldlineError(Exception):
     """Base of all errors of this package."""
 
 
+# A ValueError too, so that code which validates with the standard exceptions needs no import of this package.
 class InvalidInput(FoldlineError, ValueError):  # noqa: N818 - a fixed public name
     """Input is invalid; `place` names where (file, line, message index or field)."""
 
@@ -97,6 +98,10 @@ class Part:
         return f"{self.name}{where}: {self.tokens:,} tokens"
 
 
+# An error that says only "too long" leaves its reader to guess. This one carries what is needed to act: the least
+# limit that would work, and where the tokens are.
+
+
 class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
     """What cannot be reduced needs `floor_tokens`, and the limit is `limit` tokens.
 
@@ -142,6 +147,9 @@ class SummaryError(FoldlineError):
         self.too_long = too_long
 
 
+# Raised by the view, whatever proposed the fold: a reducer of a user is not trusted with the validity of a request.
+
+
 class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
     """A fold was refused; the view is unchanged."""
 
@@ -152,6 +160,7 @@ class FoldRefused(FoldlineError):  # noqa: N818 - says what happened, like DoesN
         self.stop = stop
 
 
+# An ImportError too: an optional import is tried and caught as one.
 class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is missing
     """An optional dependency is missing; the message gives the command that installs it (`install`, if given)."""
 

@@ -73,6 +73,8 @@ def classify(
 
     Cost: O(size of the body), with at most 16,384 characters of text searched, and O(size of the request).
     """
+    # Twice where there is a request: with its words, for the message that people see, and without, for what may be
+    # learned. Only where both agree is the first one taken as it is.
     facts = _Facts(status if isinstance(status, int) else None, _tokens(estimate), _tokens(window))
     found = _classified(body, error, facts, None)
     if request is None or found.kind == "other" or found.status in _NO_SIZE:
@@ -125,6 +127,7 @@ def _evidences(body: object, error: object, request: object) -> Iterator[Evidenc
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+# Compiled as they are tried: the first rows decide most failures, and the table has patterns by the hundred.
 @cache
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.IGNORECASE)
@@ -141,9 +144,9 @@ def _matches(row: Wording, evidence: Evidence, status: int | None) -> bool:
 
 
 def _judge(evidence: Evidence, facts: _Facts) -> Failure:
-    given, estimate, window = facts.status, facts.estimate, facts.window
+    outer, estimate, window = facts.status, facts.estimate, facts.window
     # In a stream with status 200 the body has the status of the failure; otherwise the response has.
-    status = given if given is not None and given >= 400 else evidence.status or given
+    status = outer if outer is not None and outer >= 400 else evidence.status or outer
     kind, pattern, size = _kind_of(evidence, status, facts)
     failure = Failure(
         kind,
@@ -180,8 +183,9 @@ def _kind_of(evidence: Evidence, status: int | None, facts: _Facts) -> tuple[Kin
     size = None if excluded or named else overflow_in(evidence.text)
     if size is None and row is None and is_of_output(evidence) and not named:
         size = cap_in(evidence.text)
-    told = size is not None and size.kind != "ambiguous" and (row is None or size.limit is not None)
-    if size is not None and told and status not in _NO_SIZE:
+    # A row that is itself ambiguous knows the wording: against it a sentence needs a figure.
+    is_clear = size is not None and size.kind != "ambiguous" and (row is None or size.limit is not None)
+    if size is not None and is_clear and status not in _NO_SIZE:
         return size.kind, "sentence", size
     if size is not None and status in _DENIED and _is_near(facts.estimate, size.limit or facts.window):
         return "prompt_overflow", "sentence+near_window", size
@@ -203,6 +207,7 @@ def _part(pattern: str | None, evidence: Evidence) -> RefusedPart | None:
 
 def _figures(evidence: Evidence, kind: Kind, size: Size | None) -> TokenFigures:
     """The figures of the wording's patterns, completed by those of a sentence about sizes."""
+    # A sentence is read only for what the patterns did not find: they know which number is which, it goes by the order.
     figures = size_figures(evidence.text, evidence.figures)
     if figures.limit is not None and figures.requested is not None:
         return figures
@@ -240,11 +245,11 @@ def _with_sizes(failure: Failure, figures: TokenFigures, estimate: int | None, w
     # The output is at fault if the input alone would fit.
     kind = failure.kind
     room = figures.limit if figures.limit_of == "window" else window
-    given = figures.input_tokens
-    if given is not None and figures.lower_bound and estimate is not None:
-        given = max(given, estimate)  # "at least" is the window less the output plus one, not the size of the prompt
-    if room is not None and given is not None and figures.output_tokens is not None:
-        kind = "output_overflow" if given < room else "prompt_overflow"
+    prompt = figures.input_tokens
+    if prompt is not None and figures.lower_bound and estimate is not None:
+        prompt = max(prompt, estimate)  # "at least" is the window less the output plus one, not the size of the prompt
+    if room is not None and prompt is not None and figures.output_tokens is not None:
+        kind = "output_overflow" if prompt < room else "prompt_overflow"
     return replace(
         failure,
         kind=kind,
@@ -261,8 +266,8 @@ def _resolved(failure: Failure, estimate: int | None, window: int | None, size: 
     """Decide an ambiguous failure by our estimate; without one it stays ambiguous."""
     limit = size.limit if size is not None else None
     if _is_near(estimate, limit or window):
-        told = replace(failure, limit=limit, limit_of="window") if limit else failure
-        return replace(told, kind="prompt_overflow", pattern=f"{failure.pattern}+near_window")
+        limited = replace(failure, limit=limit, limit_of="window") if limit else failure
+        return replace(limited, kind="prompt_overflow", pattern=f"{failure.pattern}+near_window")
     if estimate is None or not window:
         return failure
     if failure.status == 413:  # far below the window in tokens, so what is too large is the bytes

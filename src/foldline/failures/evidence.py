@@ -307,8 +307,9 @@ class _Collector:
             return True
         if self._request is None:
             return False
-        said = _clip(text[start:])
-        return len(strip_echoes(said, self._request)) < len(said) // 2
+        # By half: a server may put a word or two of its own around what it repeats.
+        quoted = _clip(text[start:])
+        return len(strip_echoes(quoted, self._request)) < len(quoted) // 2
 
     def error(self, error: BaseException, depth: int = 0) -> None:
         names = [cls.__name__ for cls in type(error).__mro__ if cls.__module__ != "builtins"]

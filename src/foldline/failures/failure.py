@@ -124,6 +124,9 @@ _FAR_BELOW = 0.8
 _CUT_OFF = frozenset(("length", "max_tokens", "max_output_tokens"))
 
 
+# A wrong limit costs more than a missing one: it is stored by endpoint and model, and every session there folds to it.
+
+
 def believable(limit: int | None, taken_tokens: int | None) -> bool:
     """Whether a limit may hold beyond the request that was refused with it.
 

@@ -149,12 +149,13 @@ def _found(text: str, pattern: str) -> dict[str, int | None]:
 def size_figures(text: str, fields: Mapping[str, int]) -> TokenFigures:
     """The figures of an overflow. `fields` are numbers next to the message (n_ctx, n_prompt_tokens). O(size)."""
     beside = {at: value for at, value in fields.items() if 0 < value < _MAX_TOKENS}
-    known: dict[str, int | None] = {
+    # Fields come before the text: llama-server names its numbers, and they need no reading.
+    numbers: dict[str, int | None] = {
         "limit": beside.get("n_ctx"),
         "input": beside.get("n_prompt_tokens"),
         "requested": beside.get("n_tokens", beside.get("n_prompt_tokens")),
     }
-    limit_of: LimitOf | None = "window" if known["limit"] is not None else None
+    limit_of: LimitOf | None = "window" if numbers["limit"] is not None else None
     for of, pattern in _SIZES:
         found = _found(text, pattern)
         if (below := found.get("below")) is not None:
@@ -164,26 +165,27 @@ def size_figures(text: str, fields: Mapping[str, int]) -> TokenFigures:
         if (more := found.get("more")) is not None:
             found["input"] = (found.get("input") or 0) + more
         for name, value in found.items():
-            if known.get(name) is None:
-                known[name] = value
-    given, output = known.get("input"), known.get("output")
+            if numbers.get(name) is None:
+                numbers[name] = value
+    prompt, output = numbers.get("input"), numbers.get("output")
     # A cap on the output tells nothing about the size of the request.
-    requested = known.get("requested") if limit_of != "output" else None
-    if requested is None and given is not None:
-        requested = given + (output or 0)
-    return TokenFigures(known.get("limit"), limit_of, requested, given, output, known.get("least") is not None)
+    requested = numbers.get("requested") if limit_of != "output" else None
+    if requested is None and prompt is not None:
+        requested = prompt + (output or 0)
+    return TokenFigures(numbers.get("limit"), limit_of, requested, prompt, output, numbers.get("least") is not None)
 
 
 def rate_figures(text: str) -> TokenFigures:
     """The figures of a token rate ("Limit 30000, Requested 45000"); none for a limit on the number of requests."""
     if not re.search(_COUNTS_TOKENS, text, re.IGNORECASE):
         return TokenFigures()
-    known: dict[str, int | None] = {}
+    # Requests per minute have the same form, and a limit of 60 taken for tokens would fold a session to nothing.
+    numbers: dict[str, int | None] = {}
     for pattern in _RATES:
         for name, value in _found(text, pattern).items():
-            known.setdefault(name, value)
-    limit = known.get("limit")
-    return TokenFigures(limit, "rate" if limit is not None else None, known.get("requested"))
+            numbers.setdefault(name, value)
+    limit = numbers.get("limit")
+    return TokenFigures(limit, "rate" if limit is not None else None, numbers.get("requested"))
 
 
 def _unit_seconds(unit: str) -> float:
@@ -195,6 +197,7 @@ def retry_after_seconds(text: str) -> float | None:
     match = re.search(_WAIT, text, re.IGNORECASE)
     if match is None:
         return None
+    # A bare number is in seconds, as the header Retry-After has it (RFC 9110, 10.2.3).
     parts = re.findall(_DURATION, match[1], re.IGNORECASE)
     if parts:
         return sum(float(number) * _unit_seconds(unit.lower()) for number, unit in parts)
@@ -234,7 +237,7 @@ _WHY: Final[tuple[tuple[Why, str], ...]] = (
 
 def read_part(kind: PartKind, text: str, places: tuple[str, ...]) -> RefusedPart:
     """The part of a kind, read from the text and the parameters of an error. O(size of the text)."""
-    place = next((found for said in (*places, text) if (found := _place(said))), ())
+    place = next((found for source in (*places, text) if (found := _place(source))), ())
     item = re.search(_ITEM_ID, text)
     why: Why = next((why for why, pattern in _WHY if re.search(pattern, text, re.IGNORECASE)), "")
     most = re.search(_MOST, text, re.IGNORECASE) if kind in ("image", "document") else None
@@ -247,6 +250,6 @@ def read_part(kind: PartKind, text: str, places: tuple[str, ...]) -> RefusedPart
     )
 
 
-def _place(said: str) -> tuple[int, ...]:
-    found = re.search(_PLACE, said, re.IGNORECASE)
+def _place(text: str) -> tuple[int, ...]:
+    found = re.search(_PLACE, text, re.IGNORECASE)
     return tuple(int(digits) for digits in found.groups() if digits is not None) if found else ()

@@ -145,6 +145,7 @@ def cap_in(text: str) -> Size | None:
 
 def _passages(sentences: list[str]) -> Iterator[str]:
     """Each sentence, then each two and three in a row, without sentences about other limits."""
+    # One by one before together: a number of the next sentence must not join an excess that is complete without it.
     about = ["" if _has(_OTHER, sentence) else sentence for sentence in sentences]
     for count in range(1, _NEAR + 1):
         for at in range(len(about) - count + 1):
@@ -160,16 +161,17 @@ def _tells_more(size: Size, than: Size) -> bool:
 
 def _read(passage: str) -> Size | None:
     excess, window, tokens = _has(_EXCESS, passage), _has(_WINDOW, passage), _has(_TOKENS, passage)
-    given, output = _has(_INPUT, passage), _has(_OUTPUT, passage)
+    # A sentence about the output comes first: it names tokens and a maximum too, and only the cap has to be lowered.
+    prompt, output = _has(_INPUT, passage), _has(_OUTPUT, passage)
     limit, requested = _numbers(passage)
     above = limit is not None and requested is not None and requested > limit
-    if output and not (given and (window or _has(_REQUEST_ALONE, passage))):
+    if output and not (prompt and (window or _has(_REQUEST_ALONE, passage))):
         if (excess or above) and (limit is not None or requested is not None):
             return Size("output_overflow", limit, requested)
         return None
-    if not (window or tokens or (given and (above or _has(_EXTENT, passage)))):
+    if not (window or tokens or (prompt and (above or _has(_EXTENT, passage)))):
         return None
-    if excess and (window or given):
+    if excess and (window or prompt):
         sure = window or _has(_REQUEST_ALONE, passage)
         return Size("prompt_overflow" if sure else "ambiguous", limit, requested)
     if above and _has(_LIMIT, passage) and (tokens or window):
@@ -192,6 +194,7 @@ def _numbers(passage: str) -> tuple[int | None, int | None]:
             continue
         of_limit = _has(_STATED, before) or _has(_STATED_AFTER, after)
         (limits if of_limit else sizes).append(value)
+    # Of two numbers the smaller is the limit, whatever stands around them: nothing that exceeds is the smaller one.
     both = sorted({*limits, *sizes})
     if len(both) == 2:
         return both[0], both[1]

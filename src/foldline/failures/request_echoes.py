@@ -108,16 +108,18 @@ def strip_echoes(text: str, request: object) -> str:
     `request` is a JSON value, JSON text or bytes. Only letters and digits are compared, so that quoting, escaping and
     white space make no difference. O(size of both).
     """
+    # Blocks of the text in a table, and steps of a block's length over the request: a repetition of twice that length
+    # holds a whole step, wherever it begins. The request may be megabytes, the text is 16 KiB at most.
     letters, places = _letters(text)
     blocks: dict[str, list[int]] = {}
     for at in range(len(letters) - _BLOCK + 1):
         blocks.setdefault(letters[at : at + _BLOCK], []).append(at)
     repeated = bytearray(len(letters))
     left = _MAX_COMPARISONS
-    for said in _strings(_value(request), 0, [_MAX_VALUES]):
-        if len(said) > _DATA_CHARS and re.search(r"\s", said) is None:
+    for value in _strings(_value(request), 0, [_MAX_VALUES]):
+        if len(value) > _DATA_CHARS and re.search(r"\s", value) is None:
             continue
-        other, _ = _letters(said, placed=False)
+        other, _ = _letters(value, placed=False)
         for at in range(0, len(other) - _BLOCK + 1, _BLOCK):
             for start in blocks.get(other[at : at + _BLOCK], ()):
                 left -= 1
@@ -130,7 +132,7 @@ def strip_echoes(text: str, request: object) -> str:
 
 def stands_in(request: object, codes: frozenset[str]) -> frozenset[str]:
     """The codes that equal a whole string of the request, which a client may name anything. O(size of the request)."""
-    return codes & frozenset(said.strip().lower() for said in _strings(_value(request), 0, [_MAX_VALUES]))
+    return codes & frozenset(value.strip().lower() for value in _strings(_value(request), 0, [_MAX_VALUES]))
 
 
 def _value(request: object) -> Json:
@@ -196,13 +198,14 @@ def _mark(text: str, at: int, other: str, there: int, repeated: bytearray) -> No
 
 
 def _without(text: str, letters: str, places: list[int], repeated: bytearray) -> str:
-    kept, last, at = [], 0, 0
+    pieces, last, at = [], 0, 0
     while (start := repeated.find(1, at)) >= 0:
         stop = repeated.find(0, start)
         stop = stop if stop >= 0 else len(letters)
-        kept.append(text[last : places[start]])
+        pieces.append(text[last : places[start]])
         last, at = places[stop - 1] + 1, stop
-    return " … ".join([*kept, text[last:]]) if kept else text
+    # A mark, not nothing: the words on both sides must not meet as one sentence.
+    return " … ".join([*pieces, text[last:]]) if pieces else text
 
 
 # A longer text before a colon does not introduce a value.
@@ -349,26 +352,28 @@ def without_shown_value(text: str) -> str:
 
 def _complains(clause: str) -> bool:
     """Whether a clause complains about one value, not about the request or its size."""
-    said = " ".join(clause.lower().replace("_", " ").split())
+    # From the sure signs to the weak ones. A clause about a size ends the search before the weak ones: what follows it
+    # is the server's own figure, which must not be cut away.
+    words = " ".join(clause.lower().replace("_", " ").split())
     if re.search(_FORM_ERROR, clause.lower()):
         return True
-    if re.search(_CANNOT, said):
-        return re.search(_OF_ANOTHER, said) is None
-    if any(_last_noun(found["thing"]) in _SHORT_THINGS for found in re.finditer(_IS_LONG, said)):
+    if re.search(_CANNOT, words):
+        return re.search(_OF_ANOTHER, words) is None
+    if any(_last_noun(found["thing"]) in _SHORT_THINGS for found in re.finditer(_IS_LONG, words)):
         return True
-    if re.search(_SPEAKS_OF_SIZE, said):
+    if re.search(_SPEAKS_OF_SIZE, words):
         return False
-    if re.search(_GIVEN, said):
+    if re.search(_GIVEN, words):
         return True
-    return any(_is_value(found, said) for found in re.finditer(_OF_A_THING, said)) or any(
-        _is_value(found, said) for found in re.finditer(_IS_WRONG, said)
+    return any(_is_value(found, words) for found in re.finditer(_OF_A_THING, words)) or any(
+        _is_value(found, words) for found in re.finditer(_IS_WRONG, words)
     )
 
 
-def _is_value(found: re.Match[str], said: str) -> bool:
+def _is_value(found: re.Match[str], words: str) -> bool:
     """Whether the subject of a complaint is one value: not the request, an error, or a bare "argument"."""
     noun = _last_noun(found["thing"])
-    if re.search(_PART, said[: found.end("thing")].rstrip()) and not noun.startswith(("input", "request", "error")):
+    if re.search(_PART, words[: found.end("thing")].rstrip()) and not noun.startswith(("input", "request", "error")):
         return True
     if not noun or noun in _WHOLE or noun.isdecimal() or noun.endswith(("error", "exception", "request")):
         return False

@@ -75,6 +75,7 @@ _SUSPECT: Final = re.compile(
 
 def plain(text: str) -> str:
     """Return the text with controls and direction marks made visible. Line ends and tabs stay. O(size)."""
+    # Made visible, not removed: whoever looks for the reason of a strange answer has to see what was in it.
     return _SUSPECT.sub(_written, text)
 
 

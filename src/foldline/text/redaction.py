@@ -17,6 +17,7 @@ from typing import Final
 
 __all__ = ["HEADERS", "NAMED", "REDACTED", "SHAPES", "redact"]
 
+# A word, not asterisks: a summary that keeps it says that there was a secret, and no pattern here matches it again.
 REDACTED = "[redacted]"
 
 

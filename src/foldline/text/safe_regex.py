@@ -20,6 +20,7 @@ from foldline.errors import InvalidInput
 
 __all__ = ["OutOfSteps", "Pattern", "Work"]
 
+# A pattern is a line that a model wrote: longer ones are generated, and "{1000}" of a group multiplies its positions.
 MOST_CHARS: Final = 1_000
 MOST_STEPS: Final = 2_000
 """Bounds of a pattern with its counted repeats expanded: the most steps that a character of the text can cost."""
@@ -115,6 +116,7 @@ class Pattern:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MOST_CHARS:
             raise InvalidInput(f"has {len(pattern):,} characters, more than {MOST_CHARS:,}", place="pattern")
+        # `re` judges the syntax, so that the parser here needs no errors of its own: it reads valid patterns only.
         try:
             re.compile(pattern)
             self._steps, self._first = _Parser(pattern).steps()
@@ -156,14 +158,16 @@ class Pattern:
 
     def _advance(self, state: int, char: str, work: Work) -> int:
         """Return the state after one more character, or -1 if a match ends before it."""
+        # A state and the character after it have one successor, so each pair is worked out once. The cache is cleared
+        # as a whole when it is full: to drop single states would cost a count of their uses at every character.
         places, before = self._states[state]
         kind = self._kind(char)
         reached = self._reached(places, before, kind, work)
         after = -1 if reached & 1 else self._id(reached & self._passing(char, work), kind)
         if self._remembered > MOST_REMEMBERED:
-            kept = None if after < 0 else self._states[after]
+            current = None if after < 0 else self._states[after]
             self._forget()
-            return -1 if kept is None else self._id(*kept)
+            return -1 if current is None else self._id(*current)
         self._next[state][char] = after
         self._remembered += 1
         return after
@@ -209,8 +213,8 @@ class Pattern:
             work.spend(self._size_bytes)
             for at, byte in enumerate(places.to_bytes(self._size_bytes, "little")):
                 if byte:
-                    known = follow.of_eight[at].get(byte)
-                    reached |= self._after(follow, at, byte, work) if known is None else known
+                    cached = follow.of_eight[at].get(byte)
+                    reached |= self._after(follow, at, byte, work) if cached is None else cached
         return reached
 
     def _after(self, follow: _Follow, at: int, byte: int, work: Work) -> int:
@@ -351,6 +355,8 @@ class _Parser:
         self._at += mark == "?"
         least, most = _bounds(found)
 
+        # Counted repeats are written out, each copy once: a counter in the state would make the states of one pass as
+        # many as its values.
         def build(then: int) -> int:
             first = then
             if most is None:

@@ -52,6 +52,7 @@ def head_and_tail(text: str, head: int, tail: int) -> tuple[str, str]:
 
 def largest(low: int, high: int, fits: Callable[[int], bool], *, guess: int | None = None) -> int:
     """Return the largest n in [low, high] with `fits(n)`, or `low`. Calls `fits` about log2(high - low) times."""
+    # A good guess saves most of the calls: `fits` counts the tokens of a text that may be megabytes.
     if guess is not None and low < guess < high:
         if fits(guess):
             low = guess
@@ -86,6 +87,7 @@ def clip_tokens(text: str, limit: int, counter: Counter, mode: Mode = "head") ->
 
 def text_exceeding(text: str, start: int, limit: int, counter: Counter) -> str:
     """Return just enough of the text from `start` on to exceed `limit` tokens, or all of it. O(size of the result)."""
+    # Four characters are more than a token of code and less than one of prose: two tries are enough for most texts.
     chars = 4 * limit + 16
     while start + chars < len(text) and counter.text(text[start : start + chars]) <= limit:
         chars *= 2
@@ -151,6 +153,8 @@ def extract(
         return text
     pinned = frozenset(pinned)
     found = pieces(text, name_counts, pinned)
+    # Lines are weighed by their characters, scaled to the size of the whole: to count each one would cost far more, and
+    # `_within` counts what was picked.
     lines = [_Line(number, line, len(line) // 4 + 2, frozenset()) for number, line in found]
     share = 1.0 if len(text) <= FULLY_SCORED_CHARS else sum(len(line.text) + 1 for line in lines) / len(text)
     scale = total * share / max(1, sum(line.tokens for line in lines))
@@ -190,6 +194,7 @@ def _pick(middle: list[_Line], picked: dict[int, _Line], shown: set[str], room: 
     """Add the best lines to the picked ones. Lines whose names are all shown already come last."""
     again: list[_Line] = []
     for line in sorted(middle, key=lambda x: (-x.score, x.number)):
+        # Two tokens for the "…" of a new gap: a line next to a picked one comes without.
         cost = line.tokens + (0 if line.number - 1 in picked else 2)
         if line.score <= 0 or cost > room:
             continue

@@ -24,6 +24,7 @@ class CharsPerFour:
     underestimated. Reported usage replaces the counts that it covers, and does not scale the others.
     """
 
+    # Not scaled: users of that system compare figures, and a ratio of ours would make them differ.
     scaled: Final = False
     name: Final = "characters / 4"
     CHARS_PER_TOKEN: Final = 4
