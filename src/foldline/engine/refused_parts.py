@@ -47,8 +47,6 @@ _MEDIA_TYPES: Final = re.compile(r"image|video|audio|file|media|document|screens
 # The names of tools that every provider accepts (OpenAI API reference, "function.name": 64 of these characters).
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-_PATH: Final = re.compile(r'"((?:[^"\\\s]{0,200}[/\\])?[^"\\/\s]{1,100}\.[A-Za-z0-9]{1,6})"')
-
 
 @dataclass(frozen=True, slots=True)
 class _Shown:

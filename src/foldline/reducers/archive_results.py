@@ -74,6 +74,7 @@ class ArchiveResults:
                     first = None
 
     def _move(self, view: View, first: int, last: int, requested: bool) -> Iterable[Fold | Ask]:
+        # Shrunk to a legal end: within a loop that began with signed thinking a span may not end just anywhere.
         while last > first and not view.may_cut(last):
             last -= 1
         # Digests just before are taken in: else each run would add one more message for ever.
@@ -136,6 +137,7 @@ def _results(tile: Tile) -> int:
 
 def heuristic_digest(view: View, span: Span, limit_chars: int) -> str:
     """Heads and tails of the calls and results of a span, at most `limit_chars` in all."""
+    # Equal shares: without a model nothing says which call mattered, and its name alone is worth a line.
     lines = _lines(view, span, 400)
     each = max(LEAST_CHARS, limit_chars // max(1, len(lines)) - 1)
     text = "\n".join(_ends(line, each) for line in lines)

@@ -64,6 +64,7 @@ class Ask:
 Move = Fold | Ask
 
 
+# A protocol, not a base class: a reducer of a user needs no import from here, and none can lean on shared state.
 class Reducer(Protocol):
     """Reads a view and proposes moves, in the order in which to make them. No I/O, clock, randomness or mutation."""
 

@@ -33,7 +33,8 @@ __all__ = [
     "truncated",
 ]
 
-# Room for the notice in place of what leaves: a short line, and the overhead of a message.
+# Room for the notice in place of what leaves: a short line, and the overhead of a message. A guess is enough, since the
+# commit counts what is shown.
 NOTICE_TOKENS = 24
 
 
@@ -78,6 +79,7 @@ class DropGroups:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span, oldest first, each no longer than needed."""
+        # One fold per span, not one for all: what may not be folded (pins, say) stands between them.
         reason = f"{need.excess_tokens:,} tokens too many; the oldest groups leave"
         for span in self.leaving(view, need):
             fold = drop_fold(view, span, reducer=self.name, reason=reason, requested=need.requested)

@@ -103,6 +103,7 @@ def _fewer(parts: Iterable[Part], amounts: Amounts, landing: Caps, large: bool) 
             same = all(map(is_, inner, part.parts))
             out.append(part if same else replace(part, parts=tuple(inner)))
             continue
+        # Part by part, with the rest weighed after each: one image less may be all that is needed.
         here = replace(amounts_of((part,)), messages=0) if isinstance(part, Image | Document) else NOTHING
         goes = here.large_images if large else here.images or here.pages
         if goes and any(landing.over(amounts)):
@@ -118,6 +119,7 @@ def _shows_image(part: Part) -> bool:
 
 
 def _without(parts: Sequence[Part], bytes_only: bool) -> list[Part]:
+    # The size in the placeholder tells a model what it can ask for again: a photo, an icon, a screenshot.
     out: list[Part] = []
     for part in parts:
         if isinstance(part, Image) and (part.size_bytes or not bytes_only):

@@ -177,11 +177,12 @@ def _important(tile: Tile, call_id: str, patterns: tuple[str, ...]) -> bool:
 
 def names_important_file(call: ToolCall, patterns: Sequence[str] = IMPORTANT_FILES) -> bool:
     """Whether the arguments of a call name such a file, in any folder. O(size of the arguments)."""
+    # By the last part of a path, in whatever field it stands: tools of other people name their fields as they like.
     files = {name.lower() for name in _FILE.findall(call.arguments)}
     return any(fnmatchcase(name, pattern) for name in files for pattern in patterns)
 
 
-# The largest share of a result that stays: a fold that leaves more is not worth its notice.
+# The largest share of a result that stays: a fold that leaves more is not worth its notice, nor the prefix it changes.
 MOST_SHARE = 0.8
 
 
@@ -239,6 +240,7 @@ class ShortenOld:
 
 def _holds_placeholder(shown: Message, original: Message) -> bool:
     """Whether a form shows one line in brackets in place of a result, as masks and duplicates leave it."""
+    # By its form, which docs/reducers.md promises to reducers of users: no list of names would hold theirs.
     texts = {result.call_id: result.text for result in original.results}
     return any(
         result.text.startswith("[")
@@ -312,6 +314,7 @@ _ASK = (
 )
 
 
+# State between asks is passed along, not kept in the reducer: one reducer serves all sessions of a process.
 class _DescriptionJob(NamedTuple):
     """One message whose results are being described: those still to do, and the descriptions of the others."""
 

@@ -70,6 +70,7 @@ def floor_of(view: View) -> Floor:
         plain = [message for message in tile.messages if message.kind != JOINT]
         joints = view.joint_tokens * len(joint_places(before, plain, replied=replied))
         bare = tile.tokens - view.joint_tokens * (len(tile.messages) - len(plain))
+        # A merged message costs less than its parts, so that the block is measured as a whole.
         size = joints + (view.measure(tile, {form.start: form for form in forms}) if forms else bare)
         total += size
         if plain:
@@ -103,6 +104,7 @@ def _least_forms(view: View, tile: Tile, index: int) -> Iterable[Fold]:
 
 
 def _least(view: View, part: MessagePart, *, calls: bool, own: bool) -> MessagePart:
+    # Calls of a turn that goes on stay whole: their results are on the way, and the model reads both together.
     if isinstance(part, ToolResult):
         marker = f"[~{sum(view.counter.text(p.text) for p in part.parts if isinstance(p, Text))} tokens cut]"
         return replace(part, parts=(Text(marker),))

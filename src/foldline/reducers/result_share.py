@@ -110,6 +110,7 @@ class ResultShare:
             form = tile.form(entry)
             texts = sum(_text_tokens(part, view) for part in form.parts)
             # Images, names and overhead cannot be cut: the texts have to lose for them.
+            # May be negative: then the text goes down to the few tokens that `_with_share` always leaves.
             share = (level - (size - texts)) / max(1, texts)
             parts = [_with_share(part, share, view) for part in form.parts]
             reason = f"{size:,} tokens in one message; {need.excess_tokens:,} tokens too many in all"

@@ -24,6 +24,7 @@ from foldline.view.view import View
 
 __all__ = ["ACKNOWLEDGEMENT", "CONTINUED_MARK", "SUMMARY_PREFIX", "Summarize", "plain"]
 
+# A mark in the text, beside the kind of the message: a store keeps the text, and so does a client that sends it back.
 SUMMARY_PREFIX = "[Previous conversation summary]"
 ACKNOWLEDGEMENT = "Understood. I have the context of our conversation so far and will go on from there."
 

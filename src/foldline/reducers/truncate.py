@@ -40,6 +40,7 @@ __all__ = [
 
 def cut_file_view(text: str, limit_bytes: int = 4_000) -> str:
     """A file view cut at `limit_bytes` on a character boundary, with the notice of the autopilot system."""
+    # Head only: what a file is about stands at its beginning, and its end can be viewed by line numbers.
     total = _bytes(text)
     if total <= limit_bytes:
         return text
@@ -91,6 +92,8 @@ class OutputLimits:
 
 def cut_output(text: str, limits: OutputLimits) -> str:
     """An output cut by lines, then characters, then bytes, with the figures in a notice after it."""
+    # Lines first: they are the mildest cut, and the one that a reader understands. The notice gives all three figures,
+    # since its reader does not know which limit it was.
     lines = text.splitlines()
     before = (len(lines), len(text), _bytes(text))
     # Each limit cuts what the one before has left, so that one output may carry more than one marker.

@@ -20,7 +20,6 @@ from foldline.tokens import Counter
 
 __all__ = [
     "Mode",
-    "Unit",
     "clip_bytes",
     "clip_tokens",
     "extract",
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 Mode: TypeAlias = Literal["head", "tail", "both"]
-Unit: TypeAlias = Literal["lines", "chars", "bytes", "tokens"]
 
 
 def clip_bytes(text: str, limit: int, *, end: bool = False) -> str:

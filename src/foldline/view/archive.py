@@ -114,6 +114,7 @@ class Originals:
         if form:
             self._store_named_texts(view.entries[fold.start], fold)
             return self._entry_key(view, fold.start)
+        # By tiles, not by entries: a fold over a hundred folds stores a hundred keys, however long the session is.
         children: list[tuple[str, bool]] = []
         for tile in view.tiles[view.index(fold.start) : view.index(fold.stop - 1) + 1]:
             # A fold inside is stored already: the key of its bundle stands for all of it.

@@ -205,6 +205,8 @@ class Trigger:
 
     def unmet(self, view: View, used_tokens: int, limits: TokenLimits) -> str:
         """The thresholds of tokens, messages or turns still reached, in words; "" for none (S1.05)."""
+        # Thresholds that a policy names in numbers are promises to its user, so one that cannot be kept is reported. A
+        # fraction is a wish: what fits is sent.
         over = self.tokens is not None and used_tokens >= self.tokens
         words = (f"{used_tokens:,} tokens of {self.tokens:,}" if over else "", self.over_counts(view, limits))
         return ", ".join(filter(None, words))
@@ -215,7 +217,8 @@ def output_tokens(model: Model, window_tokens: int) -> int:
 
     A cap of more than half the window would leave no room for input (OpenHands#9937: cap = window, endless folding).
     """
-    # An unknown model has no cap to trust: a small reply fits any window, and a user can ask for more.
+    # An unknown model has no cap to trust: a small reply fits any window, and a user can ask for more. 4,096 is what
+    # most APIs take as the default themselves.
     cap = model.max_output_tokens if model.known else None
     if cap is None or cap > window_tokens // 2:
         return min(4096, window_tokens // 8)

@@ -168,6 +168,7 @@ class OpenCalls:
 
     def remove_groups(self, left: Callable[[Seq], bool]) -> list[OpenCall]:
         """Forget the calls of some groups; returns them, oldest first."""
+        # Most calls of this find nothing to remove, and open groups are a handful: they are asked first.
         if not any(map(left, self._groups)):
             return []
         calls = [call for groups in self._by_id.values() for group in groups.values() for call in group.values()]
@@ -188,6 +189,7 @@ _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "inpu
 
 def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -> Message:
     """A user message of ours that tells a result and its call; pictures and files are sent beside the words."""
+    # In the user's role: no dialect lets a tool speak whose call is not shown.
     beside = [part for part in result.parts if _may_stand(part)]
     words = "\n".join(_words(part) for part in result.parts if not _may_stand(part))
     text = _note_text("failed" if result.is_error else "has its result", called, words)

@@ -30,6 +30,8 @@ Edit: TypeAlias = tuple[int, int, tuple[Message, ...]]
 T = TypeVar("T")
 
 
+# It predicts what `arrange` would do with one more entry, in the usual cases only. In all others it answers None, and
+# `arrange` decides: two full implementations of the same rules would drift apart.
 @dataclass(slots=True)
 class GrowingTurn:
     """A block that is one model turn and its results: the items, then the results, then stand-ins.
@@ -226,6 +228,7 @@ class TileRenderer:
 
 def _counted_weights(tile: Tile, compacted: Seq | None) -> list[int]:
     """The weights of a tile; 0 for what the provider leaves out because its own summary replaces it."""
+    # Such messages are sent all the same: the provider wants its own summary back where it stood, and drops the rest.
     if compacted is None or tile.start > compacted or tile.system:
         return tile.weights
     at = len(tile.messages) if tile.stop <= compacted else summed_up(tile.messages)

@@ -40,6 +40,7 @@ class RunningTotals:
 
     def continue_from(self, before: RunningTotals) -> None:
         """Compare the first rendering with the last one of the view that this one replaces."""
+        # A rebuilt view mostly shows what the old one did: without this an undo would report the whole prefix as new.
         self._wires = before._wires
 
     @property

@@ -91,6 +91,7 @@ class SystemAndTools:
 
     def append_text(self, seq: Seq, message: Message) -> None:
         """Append the text of entry `seq` to the system text. O(size of the message)."""
+        # Kept by entry, so that a fork takes back the texts of its branch, and only those.
         texts = tuple(part.text for part in message.parts if isinstance(part, Text))
         self._changed()
         self.tokens += self._weight(texts, first=not self._given and not any(self._moved.values()))

@@ -46,6 +46,7 @@ HELD = "what the server holds"
 """Why a reference to a stored item is not folded: its words are at the server, so that nothing can stand for it."""
 
 
+# The one mutable value of a view, since appending an entry to a long block must not copy it.
 @dataclass(slots=True)
 class Tile:
     """One block or one fold, rendered. Reducers read it; only the view changes it."""
@@ -149,6 +150,7 @@ class Tile:
         return entry.tokens if fold is None else fold.tokens
 
 
+# By tile and by entry: reducers walk tiles, and a fold names entries, whose numbers never change.
 @dataclass(frozen=True, slots=True)
 class Span:
     """Tiles [first, last) of a view that may be folded as one; entries [start, stop)."""

@@ -99,6 +99,8 @@ class RentState:
     spent: int = 0
 
 
+# Input with the cached tokens, for every provider: whether these stand inside the count or beside it is a matter of the
+# API, settled once where a report is read (`usage.usage_of`).
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What a provider reported for one request: `input_tokens` with cached ones, `request` its running number.
@@ -138,6 +140,7 @@ class Pin:
     pinned: bool = True
 
 
+# An event, not a truncation: what was sent on the branch that was left stays in the log, and can be read there.
 @dataclass(frozen=True, slots=True)
 class Branch:
     """The session forked at `start`: entries [start, stop) are no longer sent."""
@@ -146,6 +149,7 @@ class Branch:
     stop: Seq
 
 
+# `rule` is a word for programs (metrics, tests), `detail` a sentence for people, which may be worded anew.
 @dataclass(frozen=True, slots=True)
 class Repair:
     """A fault that is repaired in what is sent; the log keeps what came in."""
@@ -204,7 +208,8 @@ class Log:
 
         Sums over usage stay the same from any kept event on.
         """
-        # The last report stays by itself: figures show how full the window was at that request.
+        # A session of months has more reports than anything else, and nobody looks at single ones again. The last
+        # report stays by itself: figures show how full the window was at that request.
         last = next((event for event in reversed(self._events) if isinstance(event, Usage)), None)
         remaining: list[Event] = []
         for event in self._events:

@@ -120,6 +120,7 @@ class CheckedUsage:
     cut: str = ""
 
 
+# By number, not in order: of overlapping requests the later one may report first, and a stream that breaks never does.
 @dataclass(slots=True)
 class UsageReports:
     """The last requests sent, by number, with our count of each."""
