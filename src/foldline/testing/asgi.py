@@ -1,4 +1,4 @@
-"""The few lines of ASGI that the fake needs: a body in, JSON or a stream of events out, and a client that goes away."""
+"""The part of ASGI that the fake needs: a body in, JSON or a stream of events out, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 from foldline.testing.token_counts import dumped
 
 __all__ = [
+    "EventGate",
     "Exchange",
-    "Held",
     "Receive",
     "Scope",
     "Send",
-    "held_body",
+    "await_gate",
     "lifespan",
     "read_body",
     "send_body",
@@ -26,12 +26,12 @@ Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Held: TypeAlias = Callable[[int], Awaitable[object]]
+EventGate: TypeAlias = Callable[[int], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and the way back to its client; `headers` by lower-case name, of a repeated one the last."""
+    """One request and the way back to its client. `headers` are by lower-case name, of a repeated one the last."""
 
     method: str
     path: str
@@ -42,19 +42,19 @@ class Exchange:
 
     @classmethod
     def of(cls, scope: Scope, number: int, receive: Receive, send: Send) -> Exchange:
-        """From what ASGI gives."""
+        """Return the exchange of an ASGI call."""
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         return cls(scope["method"], scope["path"], headers, number, receive, send)
 
     @property
     def reply_headers(self) -> dict[str, str]:
-        """The id of the request under both names in use."""
+        """The id of the request, under the names that Anthropic and OpenAI use."""
         request_id = f"req_{self.number:06d}"
         return {"request-id": request_id, "x-request-id": request_id}
 
 
 async def lifespan(receive: Receive, send: Send) -> None:
-    """Say yes to start and end: there is nothing to open or close."""
+    """Confirm startup and shutdown: there is nothing to open or close."""
     while True:
         kind = (await receive())["type"]
         await send({"type": f"{kind}.complete"})
@@ -63,10 +63,11 @@ async def lifespan(receive: Receive, send: Send) -> None:
 
 
 async def read_body(receive: Receive, max_bytes: int | None) -> bytes | None:
-    """The whole body; None if it is larger than `max_bytes` (it is read to its end, but not kept).
+    """Return the whole body, or None if it is larger than `max_bytes`.
 
-    Raises ConnectionResetError when the client goes away before it has sent all.
+    Raises ConnectionResetError if the client disconnects before it has sent everything.
     """
+    # A body that is too large is read to its end: a client that is still sending would not read the refusal.
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -90,10 +91,11 @@ async def send_body(
     cut: bool = False,
     ends: bool = True,
 ) -> None:
-    """An object as JSON, or a page of HTML; with `cut` only its first half.
+    """Send an object as JSON, or a page of HTML; `cut` sends only its first half.
 
-    Without `ends` the second half is promised, and the caller breaks the connection by an exception.
+    Without `ends` the header announces the whole, and the caller breaks the connection by an exception.
     """
+    # A lone surrogate goes out as it is: what clients do with one is for their tests to find out.
     kind = "text/html; charset=utf-8" if isinstance(body, str) else "application/json"
     data = (body if isinstance(body, str) else dumped(body)).encode("utf-8", "surrogatepass")
     sent = data[: len(data) // 2] if cut else data
@@ -102,16 +104,17 @@ async def send_body(
     await at.send({"type": "http.response.body", "body": sent, "more_body": not ends})
 
 
-async def send_events(at: Exchange, events: Iterable[bytes], *, held: Held | None, ends: bool) -> bool:
-    """A stream of events, each as soon as `held(n)` lets it; False if the client went away before its end.
+async def send_events(at: Exchange, events: Iterable[bytes], *, gate_of: EventGate | None, ends: bool) -> bool:
+    """Send a stream of events, each once `gate_of(n)` opens; return False if the client disconnected before the end.
 
-    With `ends` the stream is closed in good order. The caller breaks it otherwise, by an exception.
+    Without `ends` the caller breaks the connection by an exception.
     """
+    # Waiting for the disconnect at the same time is what tells a slow reply from one that nobody reads any more.
     client_gone = asyncio.ensure_future(_disconnected(at.receive))
     try:
         await _start(at, 200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
         for number, event in enumerate(events):
-            if not await _let_through(held and held(number), client_gone):
+            if not await _pass(gate_of and gate_of(number), client_gone):
                 return False
             await at.send({"type": "http.response.body", "body": event, "more_body": True})
         if ends:
@@ -124,26 +127,26 @@ async def send_events(at: Exchange, events: Iterable[bytes], *, held: Held | Non
     return True
 
 
-async def held_body(at: Exchange, held: Held) -> bool:
-    """Wait until `held(0)` lets a whole reply go; False if the client went away first."""
+async def await_gate(at: Exchange, gate_of: EventGate) -> bool:
+    """Wait for the gate of a whole reply; return False if the client disconnected first."""
     client_gone = asyncio.ensure_future(_disconnected(at.receive))
     try:
-        return await _let_through(held(0), client_gone)
+        return await _pass(gate_of(0), client_gone)
     finally:
         client_gone.cancel()
         await asyncio.wait((client_gone,))
 
 
-async def _let_through(waiting: Awaitable[object] | None, client_gone: asyncio.Future[None]) -> bool:
-    if waiting is None:
-        await asyncio.sleep(0)  # so that a client's leaving is heard of
+async def _pass(opening: Awaitable[object] | None, client_gone: asyncio.Future[None]) -> bool:
+    if opening is None:
+        await asyncio.sleep(0)  # lets the event loop deliver a disconnect
         return not client_gone.done()
-    gate = asyncio.ensure_future(waiting)
+    gate = asyncio.ensure_future(opening)
     try:
         await asyncio.wait((gate, client_gone), return_when=asyncio.FIRST_COMPLETED)
         if client_gone.done():
             return False
-        await gate  # what it raised is the test's
+        await gate  # raises what the test's own gate raised
         return True
     finally:
         gate.cancel()

@@ -1,4 +1,4 @@
-"""A model server for tests: it speaks every dialect, keeps their rules, and answers from a script."""
+"""A model server for tests: it speaks every dialect, enforces its rules, and answers from a script."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from foldline.codecs.dialect import DIALECTS, ROWS, dialect_named
 from foldline.testing.asgi import (
+    EventGate,
     Exchange,
-    Held,
     Receive,
     Scope,
     Send,
-    held_body,
+    await_gate,
     lifespan,
     read_body,
     send_body,
@@ -28,7 +28,7 @@ from foldline.testing.token_counts import Cached, PromptCache, count_body
 __all__ = ["FakeProvider"]
 
 _FORMS: Final[Mapping[str, Form]] = {dialect: form_of(dialect) for dialect in DIALECTS}
-_CHAT, _ANTHROPIC = _FORMS["openai-chat"], _FORMS["anthropic"]  # their makers' lists of models are served too
+_CHAT, _ANTHROPIC = _FORMS["openai-chat"], _FORMS["anthropic"]  # their lists of models are served too
 _MODELS: Final = "/v1/models"
 _PROPS: Final = "/props"
 _NAMELESS: Final = "fake-model"  # the model of a fake without `models`, which accepts every name
@@ -42,23 +42,23 @@ class FakeProvider:
     POST /v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens,
     /v1beta/models/{model}:generateContent, :streamGenerateContent and :countTokens; GET /v1/models, /props. `script`
     is a reply (a FakeReply or its text) for every request, a function of the request's body, or an iterable of these,
-    taken one by one; with `repeat` its last one goes on for ever, else a request too many is refused (400). A text or
-    reply alone, and nothing (it says "ok"), answers everything.
+    used one by one; with `repeat` the last one answers from then on, else a further request is refused (400). A single
+    text or reply answers everything; so does no script, with "ok".
 
-    A request must keep the rules of `foldline.check`, and fit `window_tokens` as `count` (body -> tokens) has it; with
-    `models`, `api_key`, `max_output_tokens` and `max_request_bytes` it must keep those too. `usage=False` reports none.
-    `max_images` stands in place of the number that the dialect's provider takes; with `alternates` the chat template
-    wants one system message first and then the user and the assistant in turn, as those of Mistral and Gemma do.
-    `tells_window=False` hides the window, as hosted servers do. Cached tokens: see `PromptCache`.
+    A request must keep the rules of `foldline.check` and fit `window_tokens`, as counted by `count` (body -> tokens),
+    and respect `models`, `api_key`, `max_output_tokens` and `max_request_bytes` if they are set. `usage=False` reports
+    no usage. `max_images` replaces the number that the provider accepts. With `alternates` the chat template requires
+    one system message and then alternating roles, as those of Mistral and Gemma do. `tells_window=False` hides the
+    window, as hosted servers do. Cached tokens: see `PromptCache`.
 
-    `requests` are the last `keep` requests that were taken, `refused` the last `keep` that were not (those of the
-    script are in `faults`, counted by what went wrong). The counts hold everything: `served` replies sent whole,
-    `refusals` by kind, `disconnected` clients, `counted` calls of count_tokens; `input_tokens`, `cached_tokens`,
-    `written_tokens`, `output_tokens` sums over what was taken, `largest_tokens` the largest request. Memory is
-    bounded whatever the number of requests. Cost of a request: O(its size).
+    `requests` are the last `keep` accepted requests, `refused` the last `keep` refused ones (those of the script are in
+    `faults`, counted by fault). The counts cover everything: `served` whole replies, `refusals` by kind, `disconnected`
+    clients, `counted` calls of count_tokens; `input_tokens`, `cached_tokens`, `written_tokens` and `output_tokens` are
+    sums over accepted requests, `largest_tokens` is the largest request. Memory is bounded for any number of requests.
+    Cost of a request: O(its size).
 
-    A real server (uvicorn) streams piece by piece. `httpx.ASGITransport` hands over a reply when it is whole, and what
-    breaks the connection ("no_answer", "broken") comes out of it as ConnectionResetError.
+    A real server (uvicorn) streams piece by piece. `httpx.ASGITransport` delivers a reply once it is whole, and raises
+    a broken connection ("no_answer", "broken") as ConnectionResetError.
     """
 
     def __init__(
@@ -92,12 +92,13 @@ class FakeProvider:
         self.input_tokens = self.cached_tokens = self.written_tokens = self.output_tokens = self.largest_tokens = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, as ASGI 3 hands it over."""
+        """Serve one request, by ASGI 3."""
         if scope["type"] == "lifespan":
             await lifespan(receive, send)
             return
         if scope["type"] != "http":
             raise ValueError(f"FakeProvider speaks HTTP, not {scope['type']}")
+        # Numbers instead of clocks and chance: two runs of a test have the same ids and the same bytes.
         self._number += 1
         at = Exchange.of(scope, self._number, receive, send)
         try:
@@ -181,6 +182,7 @@ class FakeProvider:
             await self._refuse(at, form, Refusal(400, "script-exhausted", message))
             return
         if reply.status is not None:
+            # Recorded, since the request was valid, but it reads and writes no cache: no model has seen it.
             self._record(at, form, body, accepted.tokens, Cached())
             await self._scripted_refusal(at, form, reply, reply.status)
             return
@@ -222,7 +224,7 @@ class FakeProvider:
         output = output if reply.output_tokens is None else reply.output_tokens
         self.output_tokens += output
         counts = Counts(accepted.tokens, cached.read_tokens, cached.written_tokens, output, reasoning)
-        if reply.input_tokens is not None:  # a server that cut the prompt says nothing of a cache
+        if reply.input_tokens is not None:  # a server that cut the prompt reports no cache
             counts = Counts(reply.input_tokens, 0, 0, output, reasoning)
         return FakeTurn(
             reply=reply,
@@ -237,13 +239,13 @@ class FakeProvider:
         refusal = refuse_status(form, reply, status)
         seconds = reply.retry_after_seconds
         headers = {} if seconds is None else {"retry-after": f"{seconds:g}"}
-        if status == 502 and reply.message is None:  # a gateway in front answers for itself
+        if status == 502 and reply.message is None:  # a gateway in front answers with a page of its own
             await send_body(at, status, _BAD_GATEWAY, headers)
             return
         await send_body(at, status, form.error(refusal, at.number), headers)
 
     def _inside(self, form: Form, reply: FakeReply) -> Refusal:
-        """The error that stands inside a reply with status 200."""
+        """Return the error inside a reply with status 200."""
         if reply.fails == "overflow":
             window = self._required.window_tokens
             return form.refuse_prompt(window + 1, window)
@@ -252,7 +254,7 @@ class FakeProvider:
     async def _whole(self, at: Exchange, form: Form, turn: FakeTurn) -> bool:
         reply = turn.reply
         gate = reply.gate
-        if gate is not None and not await held_body(at, _held(gate, -1)):
+        if gate is not None and not await await_gate(at, _held(gate, -1)):
             return False
         if reply.fails in {"error", "overflow"}:
             await send_body(at, 200, form.error(self._inside(form, reply), at.number))
@@ -271,7 +273,7 @@ class FakeProvider:
             events.append(form.error_event(self._inside(form, reply), turn))
         frames = (form.frame(event, number) for number, event in enumerate(events))
         held = None if reply.gate is None else _held(reply.gate, stream.first_piece)
-        return await send_events(at, frames, held=held, ends=reply.fails != "broken")
+        return await send_events(at, frames, gate_of=held, ends=reply.fails != "broken")
 
 
 def _route(path: str) -> tuple[Form, bool] | None:
@@ -313,8 +315,8 @@ def _props(window_tokens: int, model: str) -> Mapping[str, Any]:
     }
 
 
-def _held(gate: Gate, first_piece: int) -> Held:
-    """What is awaited before each event; an event of asyncio holds back those after number `first_piece`."""
+def _held(gate: Gate, first_piece: int) -> EventGate:
+    """Return the awaitable of each event; an asyncio.Event delays those after number `first_piece`."""
     if isinstance(gate, asyncio.Event):
         return lambda number: asyncio.sleep(0) if number <= first_piece else gate.wait()
     return gate

@@ -1,4 +1,4 @@
-"""The script of a fake server, and the records that FakeProvider keeps of its requests."""
+"""The script of a fake server, and the records of the requests that it received."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ Body: TypeAlias = Mapping[str, Any]
 """The JSON object of a request."""
 
 Gate: TypeAlias = asyncio.Event | Callable[[int], Awaitable[object]]
-"""What holds back pieces of a stream: see `FakeReply.gate`."""
+"""Delays pieces of a stream: see `FakeReply.gate`."""
 
 Fails = Literal["no_answer", "broken", "unfinished", "error", "overflow"]
-"""How a reply goes wrong after the request was taken: see `FakeReply.fails`."""
+"""How a reply fails after the request was accepted: see `FakeReply.fails`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FakeReply:
-    """One answer of the fake: what the model says, or what goes wrong.
+    """One reply of the fake: what the model answers, or what fails.
 
-    `calls` are (name of the tool, arguments). `finish_reason` is "stop", "tool_calls", "length" or "refusal", told in
-    the dialect's own word, or any other word, told as it is; None follows from the calls. `input_tokens` and
-    `output_tokens` replace what the fake would report. Text goes out in pieces of `piece_chars` characters.
+    `calls` are (name of the tool, arguments). `finish_reason` is "stop", "tool_calls", "length" or "refusal", sent in
+    the dialect's own word, or any other word, sent unchanged; None follows from the calls. `input_tokens` and
+    `output_tokens` replace the reported figures. Text goes out in pieces of `piece_chars` characters.
 
     `status` refuses with that HTTP status instead: `message` and `code` replace the provider's usual ones,
     `retry_after_seconds` adds the header. `fails` breaks a reply that has begun: "no_answer" ends the connection before
-    the first byte, "broken" in the middle, "unfinished" ends the stream in good order but without its closing events,
-    "error" and "overflow" put an error event into the stream (status 200). It happens after `after_events` events;
-    None means after the last piece of content. In a reply that is not streamed "unfinished" is JSON cut in half, and
+    the first byte, "broken" in the middle, "unfinished" closes the stream properly but without its closing events,
+    "error" and "overflow" put an error event into the stream (status 200). It happens after `after_events` events, by
+    default after the last piece of content. In a reply that is not streamed, "unfinished" is JSON cut in half, and
     "error" and "overflow" are an error object with status 200.
 
-    `gate` makes it slow: a function is awaited before event number n (from 0); an asyncio.Event holds back what comes
-    after the first piece of content, or the whole reply if it is not streamed.
+    `gate` makes the reply slow: a function is awaited before event number n (from 0); an asyncio.Event delays
+    everything after the first piece of content, or the whole reply if it is not streamed.
     """
 
     text: str = ""
@@ -64,7 +64,7 @@ Scripts: TypeAlias = Script | Iterable[Script] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeRequest:
-    """One request that was taken, with the counts of the fake: `input_tokens` holds the cached and written ones."""
+    """One accepted request, with the counts of the fake: `input_tokens` includes the cached and written ones."""
 
     dialect: str
     path: str
@@ -76,7 +76,7 @@ class FakeRequest:
 
 
 class Refused(NamedTuple):
-    """One refusal: the HTTP status, why ("overflow", "auth", a rule of `foldline.check`, …), the message sent."""
+    """One refusal: the HTTP status, its kind ("overflow", "auth", a rule of `foldline.check`, …), its message."""
 
     status: int
     kind: str
@@ -85,7 +85,7 @@ class Refused(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refusal on its way out; `code` and `param` are told where the dialect has such fields."""
+    """A refusal to be sent; `code` and `param` are for dialects with such fields."""
 
     status: int
     kind: str
@@ -102,6 +102,7 @@ class Steps:
     """
 
     def __init__(self, script: Scripts, *, repeat: bool) -> None:
+        # Taken lazily, so that a generator can decide each step by what has happened so far.
         self._steps: Iterator[Script] = iter(())
         self._last: Script | None = None
         self._stays = True

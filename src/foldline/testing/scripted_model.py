@@ -51,6 +51,7 @@ class ScriptedModel:
     calls: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        # A copy, so that a script can be shared between models, and an iterator can be used at all.
         self.replies = list(self.replies)
 
     def __call__(self, messages: list[dict[str, str]], max_output_tokens: int) -> str | Completion:

@@ -24,30 +24,34 @@ from foldline.testing.script import Body
 __all__ = ["IMAGE_TOKENS", "Cached", "PromptCache", "breakpoints", "count_body", "count_text", "dumped"]
 
 IMAGE_TOKENS: Final = 85
-"""What an image or file sent as base64 costs here, whatever its size: OpenAI's figure for an image of low detail."""
+"""The tokens of an image or file in base64, whatever its size: OpenAI's figure for an image of low detail."""
 
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _PROMPT_FIELDS: Final = ("tools", "system", "instructions", "messages", "input", "systemInstruction", "contents")
+# Base64 in all dialects: a data URL, a source of Anthropic, inline data of Gemini. It would count as text otherwise,
+# at a quarter of a token per byte.
 _PAYLOAD: Final = re.compile(
     r'(?:;base64,|"(?:type":"base64|mime_?[tT]ype":"[^"]{1,80})",[^{}]{0,80}?"data":")[A-Za-z0-9+/=_-]+'
 )
 
 
 def dumped(value: Json) -> str:
-    """Compact JSON. O(size)."""
+    """Return compact JSON. O(size)."""
     return _COMPACT.encode(value)
 
 
 def count_text(text: str) -> int:
-    """Tokens of a text: a quarter of its UTF-8 bytes, rounded up. O(size)."""
+    """Return the tokens of a text: a quarter of its UTF-8 bytes, rounded up. O(size)."""
     return -(-len(text.encode("utf-8", "surrogatepass")) // 4)
 
 
 def count_body(body: Body) -> int:
-    """Tokens of a request: a quarter of the UTF-8 bytes of its tools, system text and messages as compact JSON.
+    """Return the tokens of a request: a quarter of the UTF-8 bytes of its tools, system text and messages as JSON.
 
-    An image's payload costs IMAGE_TOKENS. O(size).
+    The payload of an image costs IMAGE_TOKENS. O(size).
     """
+    # Deliberately crude and unlike the estimate of the library: a fake that counted in the same way would hide an
+    # error of the estimate from every test.
     text = "\n".join(dumped(body[name]) for name in _PROMPT_FIELDS if body.get(name))
     text, images = _PAYLOAD.subn("", text)
     return count_text(text) + images * IMAGE_TOKENS
@@ -55,7 +59,8 @@ def count_body(body: Body) -> int:
 
 # --- the prompt cache -----------------------------------------------------------------------------------------------
 
-_LOOK_BACK_BLOCKS: Final = 20  # as above: checks up to 20 blocks before each breakpoint
+_LOOK_BACK_BLOCKS: Final = 20  # "Prompt caching": up to 20 blocks before each breakpoint are checked
+# Bounds of the memory of a long soak test. A session compares with its own last prompts only.
 _KEPT_PROMPTS: Final = 8
 _KEPT_MODELS: Final = 16
 _KEPT_MARKS: Final = 4_096
@@ -63,21 +68,21 @@ _KEPT_MARKS: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """Tokens of a request that were found in the cache, and that were written to it (Anthropic only)."""
+    """The tokens of a request that were read from the cache, and those written to it (Anthropic only)."""
 
     read_tokens: int = 0
     written_tokens: int = 0
 
 
 class PromptCache:
-    """Remembers requests, a bounded number of them, and says how much of the next is known."""
+    """Remembers a bounded number of requests, and finds how much of the next one is cached."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[str, deque[str]] = OrderedDict()
         self._marks: OrderedDict[bytes, None] = OrderedDict()
 
     def by_prefix(self, body: Body, tokens: int) -> Cached:
-        """The longest beginning in common with an earlier request to the same model; remembers this one. O(size)."""
+        """Find the longest beginning in common with a request to the same model, and remember this one. O(size)."""
         fields = ("tools", "instructions", "systemInstruction", "messages", "input", "contents")
         text = "\n".join(dumped(body[name]) for name in fields if body.get(name))
         model = str(body.get("model"))
@@ -90,7 +95,8 @@ class PromptCache:
         return Cached(tokens * _size(common) // max(1, _size(text)))
 
     def by_breakpoint(self, body: Body, tokens: int) -> Cached:
-        """What was kept at breakpoints of earlier requests; keeps what ends at the breakpoints of this one. O(size)."""
+        """Find the longest stored prefix, and store those that end at the breakpoints of this request. O(size)."""
+        # A running digest, so that each block is hashed once, however many breakpoints there are.
         if not breakpoints(body):
             return Cached()
         running = hashlib.blake2b(dumped(body.get("model")).encode(), digest_size=16)
@@ -119,13 +125,13 @@ class PromptCache:
         return Cached(read, tokens * ends[max(marked)] // size - read)
 
     def _found(self, digests: list[bytes], mark: int) -> int:
-        """The last block, at `mark` or shortly before, up to which the request is known; -1 if it is not."""
+        """Return the last block, at `mark` or shortly before it, that ends a stored prefix; -1 for none."""
         near = range(mark, max(-1, mark - _LOOK_BACK_BLOCKS - 1), -1)
         return next((number for number in near if digests[number] in self._marks), -1)
 
 
 def breakpoints(body: Body) -> int:
-    """How many cache breakpoints an Anthropic request sets. O(blocks)."""
+    """Return the number of cache breakpoints of an Anthropic request. O(blocks)."""
     return sum(_marks(block) for _, block in _blocks(body)) + bool(body.get("cache_control"))
 
 
@@ -134,7 +140,7 @@ def _size(text: str) -> int:
 
 
 def _blocks(body: Body) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """All blocks in the order in which they are cached (tools, system, messages), each with where it stands."""
+    """Yield all blocks with their places, in the order of caching: tools, system, messages."""
     for tool in body.get("tools") or ():
         yield "tool", tool
     for block in _listed(body.get("system")):
@@ -151,7 +157,7 @@ def _listed(content: Json) -> list[Any]:
 
 
 def _inner(block: Mapping[str, Any]) -> list[Any]:
-    """The blocks inside a block (a tool result has some)."""
+    """Return the blocks inside a block, as a tool result has them."""
     content = block.get("content")
     return [one for one in content if isinstance(one, Mapping)] if isinstance(content, list) else []
 
@@ -161,6 +167,7 @@ def _marks(block: Mapping[str, Any]) -> int:
 
 
 def _bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A block without its marks, so that a mark may move on without making another block of it."""
+    """Return a block without its marks."""
+    # A mark that moves on to a newer block must not change the older one.
     bare = {name: value for name, value in block.items() if name != "cache_control"}
     return {**bare, "content": [_bare(one) for one in _inner(block)]} if _inner(block) else bare

@@ -123,6 +123,7 @@ class AnthropicForm:
 
     def stream(self, turn: FakeTurn) -> Stream:
         """message_start, the blocks with a ping after the first start, message_delta, message_stop."""
+        # A ping may come anywhere ("Streaming messages"), and clients that expect a delta there break on it.
         counts = turn.counts
         start = with_field(_head(turn, [], None), "usage", None if counts is None else _usage(turn, output_tokens=1))
         content: list[StreamEvent] = []
@@ -140,7 +141,7 @@ class AnthropicForm:
         return Stream([{"type": "message_start", "message": start}], content, [last, {"type": "message_stop"}], 2)
 
     def frame(self, event: StreamEvent, number: int) -> bytes:
-        """Named events; the name stands in the data too."""
+        """Named events; the data repeat the name."""
         del number
         name = event["type"] if isinstance(event, Mapping) else "message"
         return f"event: {name}\ndata: {dumped(event)}\n\n".encode("utf-8", "surrogatepass")
@@ -245,6 +246,7 @@ def _content(turn: FakeTurn) -> list[dict[str, Any]]:
     return blocks
 
 
+# A block starts empty: its content comes in deltas, the input of a call as text of JSON.
 def _emptied(block: Mapping[str, Any]) -> Mapping[str, Any]:
     empty = {"thinking": "", "signature": "", "text": "", "input": {}}
     return {name: empty.get(name, value) for name, value in block.items()}
@@ -263,7 +265,7 @@ def _deltas(block: Mapping[str, Any], chars: int) -> list[Mapping[str, Any]]:
 
 
 def _usage(turn: FakeTurn, output_tokens: int | None = None) -> Mapping[str, Any] | None:
-    """Cached and written tokens stand beside the input count, not in it ("Prompt caching": tracking performance)."""
+    # Cached and written tokens are not part of the input count ("Prompt caching": tracking performance).
     counts = turn.counts
     if counts is None:
         return None

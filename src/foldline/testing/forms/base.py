@@ -188,6 +188,7 @@ def refuse_rule(form: Form, violation: Violation) -> Refusal:
     # A wording whose blanks cannot be filled would mislead: the finding is complete in itself.
     if not words or ("{at}" in words and not at) or ("{ids}" in words and not ids):
         words = f"{form.place(at)}: {{detail}}"
+    # The first number of a finding is the count that was exceeded.
     number = next(iter(re.findall(r"\d+", violation.detail)), "")
     message = words.format(at=at, ids=ids, detail=violation.detail, number=number)
     return Refusal(400, violation.rule, message, None, form.place(""))
@@ -216,6 +217,7 @@ def pieces(text: str, chars: int) -> list[str]:
 
 def output_counts(reply: FakeReply) -> tuple[int, int]:
     """Return the tokens of a reply and of its reasoning: a quarter of their bytes, and 1 for the end of the turn."""
+    # All providers bill reasoning as output.
     reasoning = count_text(reply.reasoning)
     calls = sum(count_text(name) + count_text(dumped(arguments)) for name, arguments in reply.calls)
     return reasoning + count_text(reply.text) + calls + 1, reasoning

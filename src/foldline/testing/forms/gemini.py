@@ -88,7 +88,8 @@ class GeminiForm:
         return _response(turn, _parts(turn), last=True)
 
     def stream(self, turn: FakeTurn) -> Stream:
-        """Each event is a whole response with some parts; the last has the reason and the usage."""
+        """Each event is a whole response with some parts; the last has the finish reason and the usage."""
+        # The signature of a text comes in a part of its own, after the text, as the real API streams it.
         content: list[StreamEvent] = []
         for part in _parts(turn):
             text = part.get("text")
@@ -188,6 +189,7 @@ def _parts(turn: FakeTurn) -> list[dict[str, Any]]:
     if reply.text:
         parts.append({"text": reply.text} if reply.calls else {"text": reply.text, "thoughtSignature": signature})
     for n, (name, given) in enumerate(reply.calls):
+        # Of parallel calls only the first is signed ("Thought signatures").
         part: dict[str, Any] = {"functionCall": {"id": turn.named("call", n), "name": name, "args": dict(given)}}
         parts.append(part if n else {**part, "thoughtSignature": signature})
     return parts
@@ -204,7 +206,7 @@ def _response(turn: FakeTurn, parts: list[dict[str, Any]], *, last: bool = False
 
 
 def _usage(turn: FakeTurn) -> Mapping[str, Any] | None:
-    """Cached tokens stand in the prompt's count, thoughts beside those of the candidates (UsageMetadata)."""
+    # Cached tokens are part of the prompt's count; thoughts are not part of the candidates' (UsageMetadata).
     counts = turn.counts
     if counts is None:
         return None

@@ -139,7 +139,7 @@ class ChatForm(OpenAIForm):
     rule_words: Mapping[str, str] = _RULE_WORDS
 
     def read(self, body: Body, path: str) -> Prompt | Refusal:
-        """`max_completion_tokens` is the newer name of `max_tokens`; system text stands among the messages."""
+        """`max_completion_tokens` is the newer name of `max_tokens`; system text is among the messages."""
         del path
         if not isinstance(body.get("model"), str) or not body["model"]:
             return Refusal(400, "field", "you must provide a model parameter")
@@ -162,7 +162,7 @@ class ChatForm(OpenAIForm):
         """A chat completion."""
         reply = turn.reply
         message: dict[str, Any] = {"role": "assistant", "content": reply.text or (None if reply.calls else "")}
-        if reply.reasoning:  # DeepSeek's field, taken up by vLLM and llama.cpp
+        if reply.reasoning:  # DeepSeek's field, which vLLM and llama.cpp adopted
             message["reasoning_content"] = reply.reasoning
         if reply.calls:
             message["tool_calls"] = [
@@ -179,7 +179,8 @@ class ChatForm(OpenAIForm):
         return with_field(fields, "usage", _usage(turn))
 
     def stream(self, turn: FakeTurn) -> Stream:
-        """Chunks: the role first, then pieces, the reason it ended, the usage if it was asked for, and [DONE]."""
+        """Chunks: the role, the pieces, the finish reason, the usage if the request includes it, and [DONE]."""
+        # With `include_usage` every chunk has a null usage except the last, whose choices are empty (API reference).
         reply = turn.reply
         asked = turn.body.get("stream_options")
         usage = _usage(turn) if isinstance(asked, Mapping) and asked.get("include_usage") is True else None
@@ -194,6 +195,7 @@ class ChatForm(OpenAIForm):
         content = [delta({"reasoning_content": piece}) for piece in pieces(reply.reasoning, reply.piece_chars)]
         content += [delta({"content": piece}) for piece in pieces(reply.text, reply.piece_chars)]
         for n, (name, given) in enumerate(reply.calls):
+            # Only the first chunk of a call has its id and name; clients collect the rest by index.
             first = {"index": n, "id": turn.named("call", n), "type": "function"}
             content.append(delta({"tool_calls": [first | {"function": {"name": name, "arguments": ""}}]}))
             content += [

@@ -15,6 +15,7 @@ __all__ = ["FORM", "ResponsesForm"]
 
 _INCOMPLETE: Final = {"length": "max_output_tokens", "refusal": "content_filter"}
 _ENCRYPTED: Final = "reasoning.encrypted_content"
+# Fields of the request that a response repeats, with their defaults: clients validate that all are there.
 _ECHOED: Final[Mapping[str, Any]] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -109,7 +110,7 @@ class ResponsesForm(OpenAIForm):
         return f"event: {fields['type']}\ndata: {dumped(fields)}\n\n".encode("utf-8", "surrogatepass")
 
     def error_event(self, refusal: Refusal, turn: FakeTurn) -> StreamEvent:
-        """An `error` event; what is about the request itself (an overflow) fails the response instead."""
+        """An `error` event, but a failed response where the request itself is at fault (an overflow)."""
         code = refusal.code or "server_error"
         if refusal.status >= 500:
             return {"type": "error", "code": code, "message": refusal.message, "param": None}
@@ -231,6 +232,6 @@ def _item_events(item: dict[str, Any], index: int, chars: int) -> list[StreamEve
 def _deltas(
     name: str, at: Mapping[str, Any], text: str, chars: int, *, field: str, more: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """The pieces of a text, then the event that repeats it whole."""
+    """Return the pieces of a text, then the event that repeats it whole."""
     deltas = [{"type": f"{name}.delta", **at, "delta": piece, **(more or {})} for piece in pieces(text, chars)]
     return [*deltas, {"type": f"{name}.done", **at, field: text, **(more or {})}]
