@@ -40,6 +40,7 @@ class AnthropicDialect:
 
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
         """Return a body with system text and tools in their own fields, and cache points in copies."""
+        # Points go into copies: the messages of the session stay as they were recorded.
         system, tools, messages = anthropic_points(
             request.system or None,
             list(request.tools) if request.tools else None,
@@ -85,6 +86,7 @@ def _cap(endpoint: Endpoint, request: Request, cap_tokens: int) -> int:
     budget_tokens = thinking.get("budget_tokens") if isinstance(thinking, Mapping) else None
     if not isinstance(budget_tokens, int):
         return cap_tokens
+    # Thinking counts as output here ("Extended thinking": max_tokens), and a cap at or below the budget is refused.
     cap_tokens += budget_tokens
     model = lookup(endpoint.model)
     for most_tokens in (model.max_output_tokens, model.window_tokens - request.tokens):
@@ -123,7 +125,7 @@ class _MessagesAssembler:
                 self._reason = delta["stop_reason"]
             self._count(body.get("usage"))
         elif kind == "message_stop":
-            self.finished = True
+            self.finished = True  # the connection may stay open, so its end is not awaited
             self._reason = self._reason or "end_turn"
 
     def feed_body(self, body: Mapping[str, Json]) -> Iterator[Piece]:
@@ -146,7 +148,7 @@ class _MessagesAssembler:
         return AssembledReply(messages, reason, reported(self._usage))
 
     def _index(self, body: Mapping[str, Json]) -> int:
-        index = body.get("index")
+        index = body.get("index")  # compatible servers leave it out and send block after block
         return index if isinstance(index, int) else self._newest
 
     def _start(self, body: Mapping[str, Json]) -> Iterator[Piece]:
@@ -155,6 +157,7 @@ class _MessagesAssembler:
             return
         given = body.get("index")
         self._newest = given if isinstance(given, int) else max(self._blocks, default=-1) + 1
+        # A snapshot, because deltas extend the block and the event is not ours to change.
         self._blocks[self._newest] = snapshot(block)
         if block.get("type") == "tool_use" and isinstance(block.get("name"), str):
             yield CallStarted(block["name"])
@@ -190,6 +193,7 @@ class _MessagesAssembler:
             if at != index:
                 continue
             text = "".join(pieces)
+            # Joined and parsed once at the end: the pieces are cut anywhere, even inside an escape.
             if name == "partial_json":
                 block["input"] = object_of(text) if text else block.get("input", {})
             else:

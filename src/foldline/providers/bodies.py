@@ -52,9 +52,10 @@ def load_httpx() -> ModuleType:
 
 def encode_body(body: dict[str, Json]) -> bytes:
     """Encode a body as UTF-8 JSON. Values that cannot be sent (a lone surrogate in a schema) are replaced."""
+    # Compact and not escaped to ASCII: fewer bytes for limits on bytes, and the same bytes in every request for caches.
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain).encode()
-    except (ValueError, TypeError):
+    except (ValueError, TypeError):  # rare, so cleaning, which walks the whole body, waits for it
         return json.dumps(clean(body), ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -90,6 +91,7 @@ async def read_bytes(response: httpx.Response, most_bytes: int) -> bytes:
 def root_message(error: BaseException) -> str:
     """Return the message of the innermost error: "All connection attempts failed" hides that one was refused."""
     message = str(error)
+    # A chain of exceptions in httpx, httpcore and asyncio ends at the error of the operating system.
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
@@ -172,12 +174,13 @@ class EventReader:
             self._data.append(value)
         elif name == "event":
             self._name = value
-        elif name == "error":
+        elif name == "error":  # no field of the standard: llama.cpp's server sends its errors like this
             self._name = "error"
             self._data.append(value)
         return None  # a comment (no name), or a field without use here: id, retry
 
     def _dispatch(self) -> Event | None:
+        # An event without data is none by the standard (HTML, "Interpreting an event stream"): a keep-alive.
         event = Event(self._name, "\n".join(self._data)) if self._data else None
         self._name, self._data = "", []
         return event

@@ -59,6 +59,7 @@ def anthropic_points(
             out[place[0]] = _marked(out[place[0]], place[1])
             free -= 1
     at = _last_markable(blocks)
+    # Points of the user in messages mean that the user has planned the order of lifetimes, so none goes before them.
     if free > 0 and at is not None and not in_system and not in_messages:
         blocks[at] = _pointed(blocks[at])
         system, free = blocks, free - 1
@@ -78,6 +79,7 @@ def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, mod
     out = list(messages)
     if tokens < lookup(model).cache.minimum_tokens or any(map(has_point, out)):
         return out
+    # The same three places as above. OpenRouter passes them on to Anthropic, and takes them in text parts only.
     lead = 1 if out and out[0].get("role") == "system" else 0
     until = len(out) - once
     if once and until <= lead:

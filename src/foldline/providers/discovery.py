@@ -60,6 +60,7 @@ async def fetch_window(endpoint: Endpoint, client: httpx.AsyncClient) -> int | N
     ask = _JsonClient(client, endpoint.request_headers)
     model = endpoint.model
     models = f"{_versioned(endpoint)}/models"
+    # Where a model has a card of its own, the list, which comes in pages, need not be searched.
     card = dialect_named(endpoint.dialect).card_window
     if card and not endpoint.is_local:
         return _tokens(await ask.get(f"{models}/{quote(model.removeprefix('models/'), safe='')}"), *card)
@@ -141,6 +142,7 @@ def _entry(value: Json, model: str) -> Mapping[str, Any]:
     for entry in entries:
         if wanted & {entry.get(name) for name in ("id", "model", "name") if isinstance(entry.get(name), str)}:
             return entry
+    # Another model's window would be worse than none: folding by it would come too late.
     return entries[0] if len(entries) == 1 and not model else {}
 
 
@@ -165,6 +167,7 @@ def _tokens(entry: Json, *names: str) -> int | None:
     """Return the first of these fields with a plausible window."""
     for name in names:
         value = entry.get(name) if isinstance(entry, Mapping) else None
+        # Some servers answer 0 for "unknown", or a sentinel such as 2**63 - 1 for "no limit".
         if isinstance(value, int) and not isinstance(value, bool) and 256 <= value <= 100_000_000:
             return value
     return None
@@ -297,12 +300,14 @@ async def _find_llama(get: _Get, base_url: str) -> LocalServer | None:
 
 async def _find_lm_studio(get: _Get, base_url: str) -> LocalServer | None:
     listed = _entries((await get("/api/v0/models")).get("data"))
+    # It lists embedding models too. A loaded model answers at once, any other is loaded first, which takes minutes.
     able = [entry for entry in listed if entry.get("type") in ("llm", "vlm") and isinstance(entry.get("state"), str)]
     loaded_first = sorted(able, key=lambda entry: entry["state"] != "loaded")
     return LocalServer("lm-studio", base_url, _names(loaded_first, "id")) if able else None
 
 
 async def _find_vllm(get: _Get, base_url: str) -> LocalServer | None:
+    # Any compatible server answers here, and a proxy too; only vLLM calls itself the owner of its models.
     listed = [entry for entry in _entries((await get("/v1/models")).get("data")) if entry.get("owned_by") == "vllm"]
     return LocalServer("vllm", base_url, _names(listed, "id")) if listed else None
 

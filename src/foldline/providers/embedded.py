@@ -140,7 +140,7 @@ class EmbeddedServer:
     def close(self) -> None:
         """End the child. Closing again does nothing."""
         if self._process.poll() is None:
-            self._process.kill()
+            self._process.kill()  # it has nothing to save, and might be inside a long computation
             self._process.wait()
         self._reader.join()
         for stream in (self._process.stdin, self._process.stdout, self._log):
@@ -153,7 +153,8 @@ class EmbeddedServer:
         self._line.set_result(self._process.stdout.readline())
 
     def _last_words(self) -> str:
-        """Return the first error in the log, of which later ones are consequences, or else its last line."""
+        """Return the first error in the log, or else its last line."""
+        # Later errors of llama.cpp are consequences of the first.
         status = self._process.wait()
         if self._log.closed:
             return "it was ended"
@@ -195,7 +196,7 @@ class Embedded:
 
     @property
     def endpoint(self) -> str:
-        """A constant, so that learned limits hold for the next chat. The port differs each time."""
+        """A constant without the port, which differs each time, so that learned limits hold for the next chat."""
         return f"embedded:{self._window_tokens}"
 
     @property
@@ -209,7 +210,7 @@ class Embedded:
 
     async def ready(self, *, timeout_seconds: float = _START_SECONDS) -> Provider:
         """Return the provider of the running server. Raises FoldlineError if it does not start."""
-        async with self._starting:
+        async with self._starting:  # a chat and its first summary may come at the same time
             if self._inside is None:
                 address = await self._server.address(timeout_seconds=timeout_seconds)
                 self._inside = self._provider(address, await self._props(address))

@@ -59,6 +59,8 @@ def _encoding(model: str | None) -> str:
 
 
 def _counter(encoding: str) -> Counter:
+    # toktok-rs has its vocabularies inside. tiktoken downloads them, which a library must not do behind one's back, so
+    # it serves only from its cache.
     count = _by_toktok(encoding) or _by_tiktoken(encoding)
     if count is None:
         raise MissingExtra("exact", "exact token counts")
@@ -124,7 +126,8 @@ def _digest(path: Path, changed: int) -> str:
 
 
 def _encodable(text: str) -> str:
-    """Return the text with surrogate pairs joined and lone ones replaced, as tiktoken does: UTF-8 has none."""
+    """Return the text with surrogate pairs joined and lone ones replaced, as tiktoken does."""
+    # UTF-8 has no surrogates. Trying first costs less than looking for them, since nearly all texts have none.
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

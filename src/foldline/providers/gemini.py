@@ -42,6 +42,7 @@ class GeminiDialect:
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
         """Return a body with the system text as an object and the cap in `generationConfig`."""
         extra = endpoint.extra.get(_CONFIG)
+        # Merged, not replaced: the cap and the user's fields share this object.
         config = dict(extra) if isinstance(extra, Mapping) else {}
         key, cap_tokens = key_of(config, _CAP), request.max_output_tokens
         wanted = config.get(key)
@@ -116,6 +117,7 @@ class _ContentAssembler:
         parts = [_joined(part, texts) for part, texts in zip(self._parts, self._texts, strict=True)]
         # An empty text is dropped, unless it carries a signature.
         parts = [part for part in parts if part.get("text", "x") or is_signed(part)]
+        # The API says "STOP" for a turn with calls too.
         calls = any("functionCall" in part for part in parts)
         messages = ({"role": "model", "parts": parts},) if parts else ()
         return AssembledReply(messages, finish_reason_of(self._reason, calls=calls), self._usage)
@@ -129,6 +131,7 @@ class _ContentAssembler:
             if isinstance(call, Mapping) and isinstance(call.get("name"), str):
                 yield CallStarted(call["name"])
             return
+        # Joined only within one kind of part: a signature belongs to the very part that it came in.
         if self._continues(part):
             self._texts[-1].append(text)
         else:

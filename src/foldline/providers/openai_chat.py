@@ -37,6 +37,7 @@ _UNKNOWN_FIELD: Final = re.compile(
     r"(?i)unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|not permitted|forbidden|"
     r"extra (?:inputs?|fields?)"
 )
+# Fields that a server can do without: usage at the end of a stream, and the routing to a warm cache.
 _OPTIONAL: Final = ("stream_options", "prompt_cache_key")
 
 
@@ -73,6 +74,7 @@ class ChatDialect:
             "messages": messages,
             **({"tools": list(request.tools)} if request.tools else {}),
             "stream": True,
+            # Without this a stream of OpenAI reports no usage, and the estimate could not be corrected.
             "stream_options": {"include_usage": True},
             **({"prompt_cache_key": endpoint.session_id} if endpoint.session_id and is_openai(endpoint) else {}),
             **endpoint.extra,
@@ -85,6 +87,7 @@ class ChatDialect:
         """Return the body without an optional field named as unknown, or with the cap's other name."""
         if not _UNKNOWN_FIELD.search(refusal):
             return None
+        # Servers word this refusal in many ways, but name the field as it was sent.
         for name in _OPTIONAL:
             if name in body and name in refusal:
                 return {key: value for key, value in body.items() if key != name}
@@ -125,13 +128,14 @@ def _merge(into: dict[str, Json], piece: Mapping[str, Json]) -> None:
     """Merge a piece into an object: text fields in `_JOINED` are joined, objects and lists merged."""
     for name, value in piece.items():
         old = into.get(name)
-        if value is None and name in into:
+        if value is None and name in into:  # null repeats "unchanged" in the chunks of some servers
             continue
         if isinstance(value, str) and isinstance(old, str) and name in _JOINED:
             into[name] = old + value
         elif isinstance(value, Mapping) and isinstance(old, dict):
             _merge(old, value)
         elif isinstance(value, Mapping):
+            # A copy, because later pieces are merged into it and the parsed chunk is not ours to change.
             into[name] = {}
             _merge(into[name], value)
         elif isinstance(value, list) and isinstance(old, list):
@@ -159,7 +163,7 @@ def _continues(last: Mapping[str, Json], piece: Mapping[str, Json]) -> bool:
         return False
     if last.get("signature") and not piece.get("signature"):  # a signature closes its block
         return False
-    if not _JOINED & piece.keys():
+    if not _JOINED & piece.keys():  # nothing to join: a block that came whole
         return False
     # An encrypted block comes whole, so only an index says that a piece continues it.
     return "data" not in piece or piece.get("index") is not None
@@ -200,6 +204,7 @@ class ChatAssembler:
         """Return the whole reply, or None if it broke off."""
         if not self._closed:
             return None
+        # `content` may be null beside a refusal, so the refusal alone decides.
         message = self._message()
         refused = bool(message.get("refusal")) and not message.get("content")
         reason = finish_reason_of(self._reason, calls=bool(self._calls), refused=refused)
@@ -214,7 +219,8 @@ class ChatAssembler:
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, Mapping) or choice.get("index") not in (None, 0):
-                continue
+                continue  # `n` above 1: a session goes on with one answer
+            # OpenRouter puts an error of the provider behind it into the choice, with status 200.
             if choice.get("error") or choice.get("finish_reason") == "error":
                 raise StreamedError(choice.get("error") or dict(choice))
             self._count(choice)
@@ -287,7 +293,9 @@ class ChatAssembler:
         _merge(call, {key: value for key, value in piece.items() if key not in ("index", body_name)})
 
     def _place(self, piece: Mapping[str, Json]) -> int:
-        """The number of the call that a piece belongs to: by index, by id, or the newest; a new one is begun."""
+        """Return the number of the call that a piece belongs to, and begin a new call if there is none."""
+        # By index where there is one. Some servers give every call the index 0, so another id begins another call;
+        # some give no index, and then the id decides, or a name, which only the first piece of a call has.
         index, call_id = piece.get("index"), piece.get("id")
         for number in reversed(range(len(self._calls))):
             call = self._calls[number]
@@ -306,6 +314,7 @@ class ChatAssembler:
     def _message(self) -> dict[str, Json]:
         texts = {name: "".join(pieces) for name, pieces in self._texts.items()}
         text = texts.pop("content", "")
+        # Null beside calls, as the API itself sends it; "" otherwise, because many servers refuse null.
         content = self._blocks or text or (None if self._calls else "")
         message: dict[str, Json] = {"role": "assistant", "content": content, **texts, **self._fields}
         if self._calls:

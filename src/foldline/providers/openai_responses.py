@@ -53,7 +53,7 @@ class ResponsesDialect:
     def body(self, endpoint: Endpoint, request: Request) -> dict[str, Json]:
         """Return a body with the system text as instructions, and the unchanged items."""
         system = request.system
-        if system and not isinstance(system, str):
+        if system and not isinstance(system, str):  # `instructions` is a string
             system = "\n\n".join(str(block.get("text", "")) for block in system)
         cap, wanted = request.max_output_tokens, endpoint.extra.get("max_output_tokens")
         body: dict[str, Json] = {
@@ -62,6 +62,8 @@ class ResponsesDialect:
             "tools": list(request.tools) if request.tools else None,
             "input": list(request.messages),
             "stream": True,
+            # Nothing is left on the server: a fold would not reach what it has stored. Reasoning must then come along
+            # encrypted, and only models that reason accept this field ("Reasoning models").
             "store": False,
             "include": [_ENCRYPTED] if reasons(endpoint.model) else None,
             "prompt_cache_key": endpoint.session_id if is_openai(endpoint) else None,
@@ -138,12 +140,14 @@ class _ResponsesAssembler:
         items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
         if len(items) < len(self._items):  # some gateways end with an empty response
             items = [self._items[index] for index in sorted(self._items)]
+        # The final response and not the pieces: its items are those that the API accepts back.
         messages = tuple(map(_named, items))
         why = response.get("incomplete_details")
         cause = why.get("reason") if isinstance(why, Mapping) else None
         refused = any(part.get("type") == "refusal" for item in items for part in _parts(item))
         calls = any(item.get("type") in CALL_FIELDS for item in items)
         status = response.get("status")
+        # The status alone says "incomplete"; the cause tells the output cap from a content filter.
         ended = cause or ("length" if status == "incomplete" else status)
         reason = finish_reason_of(ended, calls=calls, refused=refused)
         return AssembledReply(messages, reason, reported(response.get("usage")))

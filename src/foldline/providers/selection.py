@@ -93,6 +93,7 @@ async def select_model(
         return await _select_endpoint(
             _with_overrides(endpoint, preference, environ), preference, f"{_variable(endpoint, environ)} is set"
         )
+    # Last before the embedded model, because probing takes up to two seconds and a key is a clear wish.
     found = [local for local in await find_local_servers(addresses) if _served_name(local, preference.model)]
     if found:
         return _select_local(found[0], preference, "it answers, and no key is set")
@@ -104,6 +105,7 @@ async def select_model(
         return _select_embedded(preference, "no key is set and no local server answers")
     except InvalidInput:
         raise
+    # An embedded model that is not installed is no error of the user's: the message lists all ways to a model.
     except FoldlineError:
         raise FoldlineError(_NO_MODEL) from None
 
@@ -148,7 +150,8 @@ async def _select_address(preference: ModelPreference, base_url: str, environ: M
 
 
 def _dialect_of(hosted: HostedProvider, base_url: str) -> str:
-    """The dialect at another address of a hosted provider: its own, but Chat for OpenAI's."""
+    """Return the dialect at another address of a hosted provider: its own, but Chat for OpenAI's."""
+    # Servers that call themselves compatible with OpenAI mean Chat. Google's such address ends in "/openai".
     is_chat = dialect_named(hosted.dialect).maker == "openai" or base_url.rstrip("/").endswith("/openai")
     return "openai-chat" if is_chat else hosted.dialect
 
@@ -160,9 +163,11 @@ async def _select_endpoint(endpoint: Endpoint, preference: ModelPreference, why:
     if not endpoint.model:
         async with httpx.AsyncClient(trust_env=not endpoint.is_local, timeout=2.0) as client:
             models = await fetch_models(endpoint, client)
+        # An unnamed model is a server with one model. Guessing one of several hosted models would cost money.
         if not models:
             raise InvalidInput(f"{endpoint.base_url} does not say which models it has: set model", place="model")
         endpoint = replace(endpoint, model=models[0])
+    # At an address of the user's own only llama.cpp is asked: any other server is believed to have tools.
     if preference.tools is None and endpoint.is_local and endpoint.dialect == "openai-chat":
         found = await find_local_servers((ServerAddress("llama.cpp", endpoint.root_url),))
         by_schema = any(not local.has_tools for local in found)
@@ -201,6 +206,7 @@ def _select_embedded(preference: ModelPreference, why: str) -> SelectedModel:
 
 
 def _selected(provider: Provider, preference: ModelPreference, why: str, *notes: str) -> SelectedModel:
+    # Settings take precedence: a user who sets tools for a small model gets them.
     trusted = lookup(provider.model, local=True).summaries != "off"
     tools = trusted or preference.tools is not None
     honest = () if trusted else (_UNTRUSTED.format(model=provider.model),)
@@ -214,7 +220,8 @@ def _with_overrides(endpoint: Endpoint, preference: ModelPreference, environ: Ma
 
 
 def _api_key(preference: ModelPreference, environ: Mapping[str, str]) -> str:
-    """The key from the variable that the user named; "" without one."""
+    """Return the key from the variable that the user named; "" without one."""
+    # A variable that is named and not set is an error: another key would be sent to an address it is not for.
     if preference.api_key_env is None:
         return ""
     key = environ.get(preference.api_key_env, "").strip()
@@ -229,7 +236,7 @@ def _variable(endpoint: Endpoint, environ: Mapping[str, str]) -> str:
 
 
 def _served_name(local: LocalServer, model: str | None) -> str | None:
-    """The name by which the server lists the model; its first model if the user named none."""
+    """Return the name by which the server lists the model; its first model if the user named none."""
     if model is None:
         return local.models[0]
     return next((name for name in local.models if name in (model, f"{model}:latest")), None)

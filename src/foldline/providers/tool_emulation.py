@@ -74,6 +74,8 @@ class SchemaTools:
 
     async def stream(self, request: Request) -> AsyncIterator[Piece]:
         """Send a request. Text arrives in pieces, a call with the `Reply`. Raises ProviderError."""
+        # The template of the server knows neither tools nor their results, so all of them become text. No part of that
+        # is stable for a cache point, which no such server has.
         plain = replace(request, messages=plain_messages(request), system=None, tools=None, stable_until=0)
         turn = _TurnReader() if any(functions(request.tools)) else None
         inner = self._with_schema(request) if turn else self._plain
@@ -94,6 +96,7 @@ class SchemaTools:
     def _with_schema(self, request: Request) -> Provider:
         """Return the provider whose server decodes under the schema of the request's tools."""
         schema = turn_schema(request.tools or (), self._bounds)
+        # Kept, because a provider remembers which fields its server refused; the tools of a session seldom change.
         key = json.dumps(schema)
         if key not in self._by_schema:
             form = {"type": "json_schema", "json_schema": {"name": "turn", "strict": True, "schema": schema}}
@@ -101,6 +104,7 @@ class SchemaTools:
         return self._by_schema[key]
 
 
+# The schema fixes the order of the fields, so the first one says what the turn is while it is being written.
 _START: Final = re.compile(r'\s*\{\s*"(answer|tool)"\s*:\s*"')
 _STRING: Final = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
 
@@ -145,7 +149,7 @@ class _TurnReader:
                 found["tool"],
                 json.dumps(found["arguments"], ensure_ascii=False, separators=(",", ":")),
             )
-            if not self.named:
+            if not self.named:  # the whole object came in one piece
                 yield CallStarted(call.name)
             body = {"name": call.name, "arguments": call.arguments}
             wire = {
@@ -157,6 +161,7 @@ class _TurnReader:
             return
         if self.kind != "answer":
             yield from self._emit(self.written[len(self.emitted) :])
+        # A server with tools after all answers in the ordinary form, which passes as it is.
         if reply.calls or not self.emitted:
             yield reply
             return
@@ -194,6 +199,6 @@ def _object(text: str) -> Mapping[str, Json]:
 
 
 def _call_id(request: Request, written: str) -> str:
-    """Derive an id from the request and the reply: the same for a replay, a different one for each turn."""
+    # Derived, not drawn: the same for a replay, another one for each turn.
     text = json.dumps([request.messages, written], ensure_ascii=False, default=str)
     return f"call_{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:16]}"

@@ -37,6 +37,7 @@ def plain_messages(request: Request) -> list[Wire]:
     A call becomes the JSON object that the model is to write, a result a user message. Images stay content blocks.
     Reasoning is left out, as templates do for earlier turns.
     """
+    # Tools belong to the system text, where they stay the same for the prompt cache of the server.
     system = [_system_text(request.system), tools_text(request.tools)]
     turns: list[dict[str, Any]] = []
     names: dict[str, str] = {}
@@ -52,6 +53,7 @@ def plain_messages(request: Request) -> list[Wire]:
         if not turns and role == "assistant":
             turns.append({"role": "user", "content": _BEFORE})
         content = _content(message, names)
+        # Joined, because results are the user's here and such templates want the roles to alternate.
         if turns and turns[-1]["role"] == role:
             turns[-1]["content"] = _joined(turns[-1]["content"], content)
         else:
@@ -104,7 +106,7 @@ def _content(message: Message, names: Mapping[str, str]) -> _Content:
 
 
 def _block(part: Part) -> _Content:
-    """Return the original block of a non-text part; nothing for a part from other fields of the message."""
+    """Return the original block of a part that is not text, or "" for one from other fields of the message."""
     raw = part.raw
     if isinstance(raw, Mapping) and raw.get("type") in ("image_url", "input_audio", "file"):
         return [raw]
@@ -167,6 +169,8 @@ SMALL: Final = Bounds(argument_chars=120, answer_chars=400, items=4)
 _INTEGER_LIMIT: Final = 999_999_999  # all nines make the shortest grammar; the agent loop checks the arguments
 _MAX_SCHEMA_DEPTH: Final = 8  # of schemas in schemas; a recursive one ends there
 _ANYTHING: Final = {"type": "object"}
+# What llama.cpp turns into a grammar. `pattern` and `format` are left out: an expression that it cannot convert makes it
+# refuse the request, and the agent checks arguments anyway.
 _KEPT: Final = frozenset({"type", "enum", "const", "minLength", "minItems", "minimum", "maximum"})
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
@@ -233,7 +237,7 @@ def _bounded(schema: Json, root: Mapping[str, Json], bounds: Bounds, depth: int)
         out.setdefault("type", "object")
     kinds = out.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
-    if "enum" in out or "const" in out:
+    if "enum" in out or "const" in out:  # the values say everything
         return out
     if "string" in kinds:
         out["maxLength"] = min(bounds.argument_chars, _whole(schema.get("maxLength"), bounds.argument_chars))
