@@ -169,8 +169,8 @@ SMALL: Final = Bounds(argument_chars=120, answer_chars=400, items=4)
 _INTEGER_LIMIT: Final = 999_999_999  # all nines make the shortest grammar; the agent loop checks the arguments
 _MAX_SCHEMA_DEPTH: Final = 8  # of schemas in schemas; a recursive one ends there
 _ANYTHING: Final = {"type": "object"}
-# What llama.cpp turns into a grammar. `pattern` and `format` are left out: an expression that it cannot convert makes it
-# refuse the request, and the agent checks arguments anyway.
+# What llama.cpp turns into a grammar. `pattern` and `format` are left out: an expression that it cannot convert makes
+# it refuse the request, and the agent checks arguments anyway.
 _KEPT: Final = frozenset({"type", "enum", "const", "minLength", "minItems", "minimum", "maximum"})
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 
