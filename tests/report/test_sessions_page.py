@@ -110,7 +110,7 @@ def test_text_of_a_session_cannot_become_markup_nor_turn_the_page_around() -> No
         read_one=bad,
         more=(bad,),
     )
-    page = sessions_page([hostile, named(1)], left_out=[SkippedSession(bad, bad)], made=bad)
+    page = sessions_page([hostile, named(1)], skipped=[SkippedSession(bad, bad)], created=bad)
     page.encode()
     assert "<script" not in page
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page.replace("\n", ""))
@@ -134,7 +134,7 @@ def test_sessions_omitted_from_the_table_are_counted() -> None:
 
 
 def test_a_session_that_cannot_be_read_is_named_with_the_reason() -> None:
-    page = sessions_page([account()], left_out=[SkippedSession("20261127-bad", "line 3: no JSON")])
+    page = sessions_page([account()], skipped=[SkippedSession("20261127-bad", "line 3: no JSON")])
     assert "1 session not on this page" in page
     assert "20261127-bad : line 3: no JSON" in text_of(page)
 

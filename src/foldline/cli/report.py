@@ -126,7 +126,7 @@ def report(
         # The decorator is applied by hand: the store is opened only if a stored session is reported.
         read: Callable[..., None] = store_options("--store")(StoreReader(selection, accounts, left_out).read)
         read(store=store, home=home)
-    page = sessions_page(accounts, left_out=left_out, made=f"{datetime.now():%Y-%m-%d %H:%M}")
+    page = sessions_page(accounts, skipped=left_out, created=f"{datetime.now():%Y-%m-%d %H:%M}")
     if output == _STDOUT:
         print_bytes(page.encode())
         return

@@ -94,7 +94,7 @@ class Pauses:
 
 
 class Managed:
-    """A `Context` with a policy. `summarize` writes summaries; `take_summary_calls` returns its calls since last time.
+    """A `Context` with a policy. `summarize` writes summaries; `pop_summary_calls` returns its calls since last time.
 
     With `pauses` the context is told how long it was idle, as an agent tells it by the clock.
     """
@@ -104,12 +104,12 @@ class Managed:
         context: Context,
         *,
         summarize: SummarizeWith | None = None,
-        take_summary_calls: Callable[[], tuple[SummaryCall, ...]] = tuple,
+        pop_summary_calls: Callable[[], tuple[SummaryCall, ...]] = tuple,
         pauses: Pauses | None = None,
     ) -> None:
         self.context = context
         self._summarize = summarize
-        self._take_summary_calls = take_summary_calls
+        self._pop_summary_calls = pop_summary_calls
         self._pauses = pauses
         self._requests = 0
 
@@ -133,7 +133,7 @@ class Managed:
             request.system,
             marks,
             len(request.repairs),
-            self._take_summary_calls(),
+            self._pop_summary_calls(),
             cpu_seconds=spent,
         )
 

@@ -44,15 +44,15 @@ _LOG_COUNTER: Final = "the provider"
 class _LoggedRequest:
     """One request in the log. Sizes exclude system text and tools, by our count.
 
-    `begun_tokens` is the part of `whole_tokens` that the last request would have contained without management.
+    `prefix_tokens` is the part of `history_tokens` that the last request would have contained without management.
     """
 
     usage: Usage
     model: str | None
     at: str
     messages: int
-    whole_tokens: int
-    begun_tokens: int
+    history_tokens: int
+    prefix_tokens: int
     base_tokens: int | None
     limits: TokenLimits
     folds: tuple[Fold, ...]
@@ -62,7 +62,7 @@ class _LoggedRequest:
 class _LogState:
     """The state while a log is read once, in order.
 
-    `tokens` is the size of the messages on the session's branch, hidden ones excluded; `spared_tokens` is what the
+    `tokens` is the size of the messages on the session's branch, hidden ones excluded; `saved_tokens` is what the
     folds in effect save of it.
     """
 
@@ -74,8 +74,8 @@ class _LogState:
     in_effect: dict[int, Fold] = field(default_factory=dict)
     new: list[Fold] = field(default_factory=list)
     tokens: int = 0
-    spared_tokens: int = 0
-    begun_tokens: int = 0
+    saved_tokens: int = 0
+    prefix_tokens: int = 0
     forked: bool = False
 
     def read(self, event: Event, at: str) -> None:
@@ -88,7 +88,7 @@ class _LogState:
             case Fold():
                 self.new.append(event)
                 self.in_effect[event.id] = event
-                self.spared_tokens += event.before_tokens - event.tokens
+                self.saved_tokens += event.before_tokens - event.tokens
             case Unfold(fold):
                 self._undo([fold])
             case Branch(start):
@@ -114,12 +114,12 @@ class _LogState:
         # A fold that reaches over the fork is gone on the new branch; one before it is part of both.
         self._undo([key for key, fold in self.in_effect.items() if fold.stop > start])
         # The new branch shares the messages before the fork with the last request, and those were in the cache.
-        self.begun_tokens, self.forked = min(self.begun_tokens, self.tokens), True
+        self.prefix_tokens, self.forked = min(self.prefix_tokens, self.tokens), True
 
     def _undo(self, folds: Iterable[int]) -> None:
         for key in folds:
             if (fold := self.in_effect.pop(key, None)) is not None:
-                self.spared_tokens -= fold.before_tokens - fold.tokens
+                self.saved_tokens -= fold.before_tokens - fold.tokens
 
     def _add_request(self, usage: Usage, at: str) -> None:
         whole, count = self.tokens, len(self.active)
@@ -129,13 +129,15 @@ class _LogState:
             whole -= self._size(self.active[count])
         # Request minus messages is the system text and the tools. A fork hides what was sent, so it gives no base.
         ours = usage.estimated_tokens if usage.reported else usage.input_tokens
-        base = max(0, ours - whole + self.spared_tokens) if ours and not self.forked else None
+        base = max(0, ours - whole + self.saved_tokens) if ours and not self.forked else None
         folds = tuple(self.new)
         self.folds_made += [(fold, len(self.requests) + 1) for fold in folds]
         self.requests.append(
-            _LoggedRequest(usage, self.model, at, count, whole, min(self.begun_tokens, whole), base, self.limits, folds)
+            _LoggedRequest(
+                usage, self.model, at, count, whole, min(self.prefix_tokens, whole), base, self.limits, folds
+            )
         )
-        self.new, self.begun_tokens = [], whole
+        self.new, self.prefix_tokens = [], whole
 
 
 def account_of_log(
@@ -237,8 +239,8 @@ def _without_management(
         # One lifetime after the last request, not after the last write: each read extends it.
         late = before is not None and _gap_seconds(before.at, one.at) > lifetime_seconds and not one.usage.cached_tokens
         warm = before is not None and before.model == one.model and not late
-        tokens = round((base_tokens + one.whole_tokens) * scale)
-        cached = round((base_tokens + one.begun_tokens) * scale) if warm else 0
+        tokens = round((base_tokens + one.history_tokens) * scale)
+        cached = round((base_tokens + one.prefix_tokens) * scale) if warm else 0
         yield ExpectedRequest(tokens, cached, one.usage.output_tokens)
         before = one
 
@@ -304,13 +306,13 @@ def _as_replay(state: _LogState, expected_requests: Sequence[ExpectedRequest], n
     # The newest limit: a chart has one line for it, and `_more` names the range when it changed.
     last = state.requests[-1].limits
     turns = []
-    for index, (one, due) in enumerate(zip(state.requests, expected_requests, strict=True)):
+    for index, (one, request) in enumerate(zip(state.requests, expected_requests, strict=True)):
         usage = one.usage
         turns.append(
             Turn(
                 index=index,
                 messages=one.messages,
-                recorded_tokens=due.tokens,
+                recorded_tokens=request.tokens,
                 tokens=usage.input_tokens,
                 cached_tokens=usage.cached_tokens,
                 # By the limit of its own time: a limit may have been learned later, from an error.

@@ -120,12 +120,12 @@ def _folds(account: Account) -> str:
     )
 
 
-def _fold(made: ReportedFold) -> str:
-    mark = made.mark
-    request = "later" if made.request is None else f"{made.request:,}"
-    since = f' <span class="faint">({made.since} since)</span>' if made.since else ""
+def _fold(fold: ReportedFold) -> str:
+    mark = fold.mark
+    request = "later" if fold.request is None else f"{fold.request:,}"
+    since = f' <span class="faint">({fold.since} since)</span>' if fold.since else ""
     return (
-        f'<tr{" class=gone" if made.since else ""}><td data-is="request">{request}</td>'
+        f'<tr{" class=gone" if fold.since else ""}><td data-is="request">{request}</td>'
         f'<td data-is="messages">{_span(mark.start, mark.stop)}</td>'
         f'<td data-is="tokens">{mark.before_tokens:,} → {mark.tokens:,}</td>'
         f'<td class="text">{_what(mark.reducer)}: {foreign(mark.reason, 300)}{since}</td></tr>'

@@ -33,10 +33,10 @@ class SkippedSession:
     reason: str
 
 
-def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSession] = (), made: str = "") -> str:
+def sessions_page(accounts: Sequence[Account], *, skipped: Sequence[SkippedSession] = (), created: str = "") -> str:
     """The whole page as text, to be saved as UTF-8, newest sessions first, with sections as far as there is room.
 
-    `made` is the time, in words. O(requests of the sessions with a section).
+    `created` is the time, in words. O(requests of the sessions with a section).
     """
     # Recorded sessions have no time and keep their order: the sort is stable.
     newest = sorted(accounts, key=lambda one: one.updated, reverse=True)
@@ -50,16 +50,16 @@ def sessions_page(accounts: Sequence[Account], *, left_out: Sequence[SkippedSess
         parts.append(part)
     body = [
         "<h1>Foldline report</h1>",
-        f'<p class="faint">{_setting(newest, made)}</p>',
+        f'<p class="faint">{_setting(newest, created)}</p>',
         *([_head(newest)] if newest else []),
-        *_missing(left_out),
+        *_skipped(skipped),
         *([_table(newest, len(parts))] if len(newest) > 1 else []),
         *parts,
     ]
     return document("Foldline report", body, style=_STYLE)
 
 
-def _setting(accounts: Sequence[Account], made: str) -> str:
+def _setting(accounts: Sequence[Account], created: str) -> str:
     if not accounts:
         return "No sessions."
     # Days of ISO 8601 sort as text.
@@ -67,7 +67,7 @@ def _setting(accounts: Sequence[Account], made: str) -> str:
     words = [plural(len(accounts), "session"), plural(sum(one.sent.requests for one in accounts), "request")]
     if times:
         words.append(f"written {escaped(times[0])}" + (f" to {escaped(times[-1])}" if times[-1] != times[0] else ""))
-    words += [f"page made {escaped(made)}"] if made else []
+    words += [f"page made {escaped(created)}"] if created else []
     return "; ".join(words) + "."
 
 
@@ -142,9 +142,9 @@ def _meaning(accounts: Sequence[Account]) -> str:
     """The meaning of the figures, and their assumptions."""
     # Only the assumptions that hold for a session on the page: few readers get through one paragraph of them.
     origins = {one.origin for one in accounts}
-    paragraphs_used = [_REPORTED] if origins - {"replayed"} else []
-    paragraphs_used += [_REPLAYED] if "replayed" in origins else []
-    paragraphs = "".join(f"<p>{words}</p>" for words in (*paragraphs_used, _ASSUMED))
+    texts = [_REPORTED] if origins - {"replayed"} else []
+    texts += [_REPLAYED] if "replayed" in origins else []
+    paragraphs = "".join(f"<p>{words}</p>" for words in (*texts, _ASSUMED))
     return (
         f'<p class="faint">{_ESTIMATE}</p>\n<details class="meaning"><summary>How the figures come about</summary>'
         f"{paragraphs}</details>\n{_KEY}"
@@ -163,12 +163,12 @@ _KEY: Final = (
 )
 
 
-def _missing(left_out: Sequence[SkippedSession]) -> list[str]:
-    if not left_out:
+def _skipped(skipped: Sequence[SkippedSession]) -> list[str]:
+    if not skipped:
         return []
-    listed = "".join(f"<li>{foreign(one.name)}: {foreign(one.reason, 300)}</li>" for one in left_out[:_ROWS])
+    listed = "".join(f"<li>{foreign(one.name)}: {foreign(one.reason, 300)}</li>" for one in skipped[:_ROWS])
     return [
-        f"<details><summary>{plural(len(left_out), 'session')} not on this page</summary><ul>{listed}</ul></details>"
+        f"<details><summary>{plural(len(skipped), 'session')} not on this page</summary><ul>{listed}</ul></details>"
     ]
 
 

@@ -205,7 +205,7 @@ class _Summarising:
     def __init__(self, context: Context, summariser: FixedSummariser, *, apart: bool, pauses: Pauses | None) -> None:
         self._summariser = summariser
         summarize = summariser.summarize if apart else ContinuedSummariser(summariser)
-        self._managed = Managed(context, summarize=summarize, take_summary_calls=summariser.pop_calls, pauses=pauses)
+        self._managed = Managed(context, summarize=summarize, pop_summary_calls=summariser.pop_calls, pauses=pauses)
 
     def send(self, new: Sequence[Wire]) -> Sent:
         """Send by the context. Raises DoesNotFit."""
