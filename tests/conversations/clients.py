@@ -1,4 +1,4 @@
-"""Clients that resend everything, in three dialects, and what every request that comes out must be."""
+"""Clients that resend everything, in three dialects, and the rules for every request that is sent on."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ __all__ = [
     "Client",
     "Wire",
     "array",
+    "block_text",
     "body_of",
     "conversations",
     "example",
@@ -36,7 +37,6 @@ __all__ = [
     "judged",
     "plan_request",
     "run",
-    "said",
     "sent_messages",
     "session_of",
     "steps",
@@ -52,9 +52,9 @@ WORDS: Final = "the build of module has failed since parse_config was moved to s
 
 
 def under(**changes: Any) -> ConversationSettings:
-    """What the proxy runs conversations under."""
-    given: dict[str, Any] = {"policy": replace(policy("balanced"), guard=()), "learned": {}}
-    return ConversationSettings(**given | changes)
+    """The settings of the conversations of a proxy."""
+    fields: dict[str, Any] = {"policy": replace(policy("balanced"), guard=()), "learned": {}}
+    return ConversationSettings(**fields | changes)
 
 
 def conversations(max_bytes: int = 10**9, under_: ConversationSettings | None = None, **more: Any) -> Conversations:
@@ -63,7 +63,7 @@ def conversations(max_bytes: int = 10**9, under_: ConversationSettings | None = 
 
 
 def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> None:
-    """Do something with the conversations of a proxy, and let go of them."""
+    """Run `work` with the conversations of a proxy, and close them."""
 
     async def main() -> None:
         service = conversations(**options)
@@ -76,10 +76,10 @@ def run(work: Callable[[Conversations], Awaitable[None]], **options: Any) -> Non
 
 
 async def plan_request(
-    service: Conversations, body: RequestBody, window_tokens: int | None, **given: Any
+    service: Conversations, body: RequestBody, window_tokens: int | None, **options: Any
 ) -> PlannedRequest:
     """Plan a request in one step."""
-    return await service.plan(service.incoming(body, window_tokens, **given))
+    return await service.plan(service.incoming(body, window_tokens, **options))
 
 
 def session_of(service: Conversations, planned: PlannedRequest) -> str:
@@ -96,8 +96,8 @@ def body_of(
 ) -> RequestBody:
     """A request as a client would send it; `write` is its way to write JSON."""
     form = FORMS[dialect]
-    given = {"model": "some-model", **fields, form.messages: list(wires), "x-unknown": {"kept": [1, None]}}
-    body = read_body(form, write(given).encode())
+    sent = {"model": "some-model", **fields, form.messages: list(wires), "x-unknown": {"kept": [1, None]}}
+    body = read_body(form, write(sent).encode())
     return with_valid_markers(body) or body  # as the proxy reads it
 
 
@@ -106,8 +106,8 @@ def example(path: Path, dialect: str) -> tuple[str, tuple[Wire, ...]]:
     """(system text, messages) of a recorded session in a dialect; "" where the text stands among the messages."""
     read = read_session(path)
     target = codec(dialect)
-    made = convert_all([codec(read.dialect).read(wire) for wire in read.messages], target).messages
-    wires = [json.loads(json.dumps(target.write(message))) for message in made]
+    messages = convert_all([codec(read.dialect).read(wire) for wire in read.messages], target).messages
+    wires = [json.loads(json.dumps(target.write(message))) for message in messages]
     first = wires[0]
     if dialect == "anthropic" and first["role"] == "system":
         return str(first["content"]), tuple(wires[1:])
@@ -115,7 +115,7 @@ def example(path: Path, dialect: str) -> tuple[str, tuple[Wire, ...]]:
 
 
 def steps(wires: Sequence[Mapping[str, Any]]) -> list[int]:
-    """How many messages there are in each request of a history: it is sent when the model is to speak."""
+    """The number of messages in each request of a history: one is sent whenever the model has to answer."""
     own = [wire.get("role") in ("user", "tool", "system") or "output" in wire for wire in wires]
     return [at for at in range(1, len(wires) + 1) if own[at - 1] and (at == len(wires) or not own[at])]
 
@@ -151,12 +151,12 @@ def _turn(dialect: str, number: int, text: str, call: str, arguments: Wire) -> l
         ]
     if dialect == "openai-responses":
         called = {"type": "function_call", "call_id": call, "name": "look", "arguments": json.dumps(arguments)}
-        said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
+        block_text = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": answer}]}
         return [
             {"role": "user", "content": [{"type": "input_text", "text": asked}]},
             called,
             {"type": "function_call_output", "call_id": call, "output": result},
-            said,
+            block_text,
         ]
     function = {"name": "look", "arguments": json.dumps(arguments)}
     return [
@@ -173,7 +173,7 @@ def _turn(dialect: str, number: int, text: str, call: str, arguments: Wire) -> l
 
 @lru_cache(maxsize=8)
 def _read(dialect: str, data: bytes) -> RequestBody:
-    """A request, read once however often it is looked at."""
+    """A request, parsed once and cached."""
     return read_body(FORMS[dialect], data)
 
 
@@ -190,7 +190,7 @@ def sent_messages(data: bytes, dialect: str) -> list[Wire]:
 
 
 def judged(hold: PlannedRequest, *, legal: bool = True) -> None:
-    """Have a request be what every request must be: valid, small enough, and the client's own where not folded."""
+    """Check the rules for every request: valid, small enough, and the client's own bytes where not folded."""
     plan = hold.plan
     body, dialect = plan.body, plan.body.dialect
     if not plan.changed:
@@ -217,7 +217,7 @@ def _may_change(body: RequestBody) -> set[str]:
 
 
 def _texts_are_the_clients(conversation: Conversation, plan: RequestPlan, sent: RequestBody) -> None:
-    """Messages that no fold covers are the client's very text."""
+    """Check that messages without a fold are the client's own text."""
     body = plan.body
     if not plan.folds:
         assert array(plan.data, body.dialect) == array(body.raw, body.dialect)
@@ -237,11 +237,11 @@ def _texts_are_the_clients(conversation: Conversation, plan: RequestPlan, sent: 
 
 
 def _but_for_marker(own: str, sent: str) -> bool:
-    return said([without_markers(json.loads(sent))]) == said([without_markers(json.loads(own))])
+    return block_text([without_markers(json.loads(sent))]) == block_text([without_markers(json.loads(own))])
 
 
-def said(wires: Sequence[Any]) -> str:
-    """Messages, whether a text stands by itself or in a block."""
+def block_text(wires: Sequence[Any]) -> str:
+    """Messages as text that is the same whether a text is a block or not."""
     blocks = [
         {**wire, "content": [{"type": "text", "text": wire["content"]}]}
         if isinstance(wire.get("content"), str)
@@ -259,7 +259,7 @@ def _covered(conversation: Conversation, seq: int) -> bool:
 
 
 def goes_on_from(before: PlannedRequest | None, after: PlannedRequest) -> None:
-    """Have the bytes before the newest turn be those of the request before, unless something was folded since."""
+    """Check that the bytes before the newest turn are those of the previous request, unless there is a new fold."""
     if before is None or after.plan.new_folds or before.plan.folds != after.plan.folds:
         return
     dialect = after.plan.body.dialect
@@ -271,7 +271,7 @@ def goes_on_from(before: PlannedRequest | None, after: PlannedRequest) -> None:
 
 @dataclass
 class Client:
-    """A client that resends everything: what it says, and what was sent on for it."""
+    """A client that resends everything: its history, and the requests that were sent on for it."""
 
     dialect: str
     all: Conversations
@@ -283,7 +283,7 @@ class Client:
     legal: bool = True
 
     async def send(self, wires: Sequence[Mapping[str, Any]], **fields: Any) -> PlannedRequest:
-        """Send a history, and judge what comes of it."""
+        """Send a history, and check the request that results."""
         body = body_of(self.dialect, wires, write=self.write, **{**self.fields, **fields})
         hold = await plan_request(self.all, body, self.window_tokens, name=self.name)
         judged(hold, legal=self.legal)
@@ -291,7 +291,7 @@ class Client:
         return hold
 
     async def grow(self, wires: Sequence[Mapping[str, Any]], steps: Sequence[int]) -> list[PlannedRequest]:
-        """Send each beginning of a history; between folds each request is the one before and what is new."""
+        """Send each beginning of a history; between folds each request is the previous one and the new messages."""
         out: list[PlannedRequest] = []
         for stop in steps:
             hold = await self.send(wires[:stop])

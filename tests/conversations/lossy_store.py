@@ -1,4 +1,4 @@
-"""A store that can be lost, by order of a test."""
+"""A store that a test can disconnect."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ __all__ = ["LossyStore"]
 
 
 class LossyStore:
-    """A real store behind a line that a test may cut: then everything that is asked of it raises OSError.
+    """A real store behind a connection that a test may cut: every call raises OSError then.
 
-    `asked` are the names of what was asked of it, in order. With `only` set, no more than those are lost.
+    `calls` are the names of the called methods, in order. With `only` set, no other method fails.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.lost = False
         self.only: set[str] = set()
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        return _asked(self, self.store, name)
+        return _checked(self, self.store, name)
 
 
 class _Session:
@@ -32,19 +32,19 @@ class _Session:
         self._line, self._session = line, session
 
     def __getattr__(self, name: str) -> Any:
-        return _asked(self._line, self._session, name)
+        return _checked(self._line, self._session, name)
 
 
-def _asked(line: LossyStore, behind: Any, name: str) -> Any:
+def _checked(line: LossyStore, behind: Any, name: str) -> Any:
     value = getattr(behind, name)
     if not callable(value) or name in ("close", "release"):
         return value
 
-    def call(*given: Any, **named: Any) -> Any:
-        line.asked.append(name)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        line.calls.append(name)
         if line.lost and (not line.only or name in line.only):
             raise OSError(f"the line was cut: {name}")
-        made = value(*given, **named)
-        return _Session(line, made) if name in ("create", "open") else made
+        result = value(*args, **kwargs)
+        return _Session(line, result) if name in ("create", "open") else result
 
     return call

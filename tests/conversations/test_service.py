@@ -19,6 +19,7 @@ from tests.conversations.clients import (
     Client,
     Wire,
     array,
+    block_text,
     body_of,
     conversations,
     example,
@@ -26,7 +27,6 @@ from tests.conversations.clients import (
     judged,
     plan_request,
     run,
-    said,
     sent_messages,
     steps,
     turns,
@@ -201,7 +201,7 @@ def test_markers_that_move_change_no_conversation_and_are_never_more_than_four(w
             assert markers(hold.plan.data) <= 4
             assert markers(array(hold.plan.data, "anthropic").encode()) >= 1, "nothing would be cached any more"
             if number and not hold.plan.new_folds:
-                assert said(shown[: len(before)]) == said(before)
+                assert block_text(shown[: len(before)]) == block_text(before)
             before = shown
         assert len(service) == 1 and client.holds[-1].plan.folds
         assert len({hold.session for hold in client.holds}) == 1

@@ -101,7 +101,7 @@ def test_a_lost_store_is_left_alone_for_a_while(tmp_path: Path) -> None:
         client = Client("openai-chat", service, 100_000)
         for stop in steps(wires)[1:]:
             assert (await client.send(wires[:stop])).warning == STORE_LOST
-        assert len(line.asked) == 1, "no request waits for it meanwhile"
+        assert len(line.calls) == 1, "no request waits for it meanwhile"
         line.lost = False
         await service.aclose()
 

@@ -1,4 +1,4 @@
-"""The real command `foldline serve` as a process, and clients that never give up: for tests of crashes and of load."""
+"""The real command `foldline serve` as a process, and persistent clients: for tests of crashes and of load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_SECONDS = 60
 
 
 def held_port() -> socket.socket:
-    """A port of 127.0.0.1 that nobody else gets while this is open, and where a server can listen all the same."""
+    """Reserve a port of 127.0.0.1: no other process gets it, and a server with SO_REUSEADDR can listen there."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))
@@ -31,7 +31,7 @@ def held_port() -> socket.socket:
 
 
 def free_port() -> int:
-    """A port that nobody has at this moment."""
+    """A port that is free at this moment."""
     with held_port() as found:
         return int(found.getsockname()[1])
 
@@ -58,7 +58,7 @@ class Door:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
@@ -94,7 +94,7 @@ class Door:
             connection.close()
 
     def kill(self, number: int = signal.SIGKILL) -> int:
-        """End it, and wait for its end; its exit code."""
+        """End the process, and return its exit code."""
         if self.process is None:
             return 0
         self.process.send_signal(number)
@@ -103,7 +103,7 @@ class Door:
         return code
 
     def close(self) -> None:
-        """End it, and give its port back."""
+        """End the process, and release its port."""
         self.kill()
         self._held.close()
 
@@ -117,13 +117,13 @@ class Door:
 
 @contextmanager
 def door(model_url: str, folder: Path, store: str, *options: str, **environ: str) -> Iterator[Door]:
-    """A server that runs; it is killed at the end."""
-    made = Door(model_url, folder, store, options, environ)
-    made.start()
+    """Run a server until the end of the block, and kill it."""
+    door = Door(model_url, folder, store, options, environ)
+    door.start()
     try:
-        yield made
+        yield door
     finally:
-        made.close()
+        door.close()
 
 
 async def events_of(reply: httpx.Response) -> Any:

@@ -1,4 +1,4 @@
-"""A server of uvicorn in a thread, asked over bare sockets, and what any server must do with clients that stall."""
+"""A uvicorn server in a thread, its clients on bare sockets, and the rules of every server for clients that stall."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ LONG_SECONDS = 20
 
 @dataclass
 class SocketServer:
-    """A server, and where it listens."""
+    """A server and its port."""
 
     port: int
     server: uvicorn.Server
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
-        """A connection that takes little unless it is read."""
-        with socket.socket() as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-            made.settimeout(LONG_SECONDS)
-            made.connect(("127.0.0.1", self.port))
-            yield made
+        """A connection with a small receive buffer: unread, it soon accepts nothing more."""
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            connection.settimeout(LONG_SECONDS)
+            connection.connect(("127.0.0.1", self.port))
+            yield connection
 
     def answer(self, *sent: bytes) -> bytes:
-        """All that comes back until the server closes."""
-        with self.connection() as made:
+        """Send pieces; return all bytes until the server closes."""
+        with self.connection() as connection:
             for piece in sent:
-                made.sendall(piece)
+                connection.sendall(piece)
             read = b""
-            while piece := made.recv(65_536):
+            while piece := connection.recv(65_536):
                 read += piece
             return read
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until a condition holds."""
         for _ in range(2_000):
             if done():
                 return
@@ -80,15 +80,15 @@ def socket_server(
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        made = SocketServer(at.getsockname()[1], server)
-        made.until(lambda: server.started)
-        yield made
+        served = SocketServer(at.getsockname()[1], server)
+        served.until(lambda: server.started)
+        yield served
         server.should_exit = True
         thread.join(LONG_SECONDS)
 
 
 def closed(connection: socket.socket) -> bool:
-    """Whether the server has closed it, once nothing more is to be read."""
+    """Whether the server has closed the connection, and everything is read."""
     try:
         return connection.recv(65_536) == b""
     except ConnectionResetError:
@@ -96,31 +96,31 @@ def closed(connection: socket.socket) -> bool:
 
 
 def dribbled_heads_are_given_up(served: SocketServer) -> None:
-    """A head that comes a byte at a time is not waited for."""
+    """A head that arrives a byte at a time is cut off."""
 
     def dribble() -> None:
         for _ in range(2_000):
-            made.sendall(b"G")
+            connection.sendall(b"G")
             threading.Event().wait(0.01)
 
-    with served.connection() as made, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
+    with served.connection() as connection, pytest.raises(OSError, match=r"reset|[Pp]ipe|abort"):
         dribble()
 
 
 def unread_answers_are_given_up(served: SocketServer) -> None:
     """A large answer (at /large) that nobody reads ends, and its connection."""
-    with served.connection() as made:
-        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
-        assert made.recv(10)
+    with served.connection() as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert connection.recv(10)
         served.until(lambda: not served.server.server_state.connections)
         served.until(lambda: not served.server.server_state.tasks)
 
 
 def slow_readers_get_all(served: SocketServer) -> None:
     """A large answer (30 MB, at /large) comes whole, however small the client's buffer."""
-    with served.connection() as made:
-        made.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    with served.connection() as connection:
+        connection.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         size = 0
-        while piece := made.recv(1_000_000):
+        while piece := connection.recv(1_000_000):
             size += len(piece)
         assert size > 30_000_000

@@ -1,4 +1,4 @@
-"""Actors over a fake model server, for tests of what stands in front of them."""
+"""A session pool over a fake model server, for tests of the doors in front of it."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ async def session_pool(
     environ: Mapping[str, str] | None = None,
     **options: Any,
 ) -> AsyncIterator[SessionPool]:
-    """Actors in `folder`, with their sessions in `folder`/sessions; `yaml` is their settings file."""
+    """A pool with its sessions in `folder`/sessions; `yaml` is the text of the settings file."""
     home = {"FOLDLINE_HOME": str(folder / "home"), **(environ or {})}
     config = None
     if yaml:
         path = folder / AGENTS
         path.write_text(yaml)
         config = str(path)
-    given = {"base_url": f"{url}/v1", "model": "fake-model", "config": config, **options}
-    loaded = settings_for(Options(**given), home, folder=folder)
+    fields = {"base_url": f"{url}/v1", "model": "fake-model", "config": config, **options}
+    loaded = settings_for(Options(**fields), home, folder=folder)
     runtime = await Runtime.start(loaded.settings, home, workspace=folder, learned={}, calls=None)
-    kept = store or FileStore(folder / "sessions", fsync=False)
+    opened = store or FileStore(folder / "sessions", fsync=False)
     try:
-        async with SessionPool(runtime, kept, limits=limits, allowed=allowed) as pool:
+        async with SessionPool(runtime, opened, limits=limits, allowed=allowed) as pool:
             yield pool
     finally:
         await runtime.aclose()
-        kept.close()
+        opened.close()
 
 
 async def nobody(ask: PermissionRequest) -> bool:
-    """Refuses each call of a tool."""
+    """Refuse every call of a tool."""
     del ask
     return False
 
 
 def words(folder: Path, name: str) -> list[str]:
-    """The messages of a session by either side, from its log."""
+    """The contents of all messages of a session, from its log."""
     records = FileStore(folder / "sessions").records(name)
     return [str(record["message"]["content"]) for record in records if record["type"] == "message"]

@@ -301,14 +301,14 @@ def test_a_key_has_one_session_until_it_is_renewed(tmp_path: Path) -> None:
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
             async with session_pool(served.url, tmp_path) as pool:
-                both = await asyncio.gather(pool.bound("telegram:1"), pool.bound("telegram:1"))
+                both = await asyncio.gather(pool.session_for_key("telegram:1"), pool.session_for_key("telegram:1"))
                 assert both[0] is both[1]
-                assert (await pool.bound("telegram:2")).id != both[0].id
-                new = await pool.renewed("telegram:1")
+                assert (await pool.session_for_key("telegram:2")).id != both[0].id
+                new = await pool.renew("telegram:1")
                 assert new.id != both[0].id
-                assert await pool.bound("telegram:1") is new
+                assert await pool.session_for_key("telegram:1") is new
             async with session_pool(served.url, tmp_path) as pool:
-                assert (await pool.bound("telegram:1")).id == new.id
+                assert (await pool.session_for_key("telegram:1")).id == new.id
 
     asyncio.run(talk())
 
@@ -317,7 +317,7 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
     async def talk() -> None:
         with serve(FakeProvider("ok")) as served:
             async with session_pool(served.url, tmp_path) as pool:
-                old = await pool.bound("k")
+                old = await pool.session_for_key("k")
                 await old.run_turn("Remember 42.")
             async with session_pool(
                 served.url,
@@ -329,7 +329,7 @@ def test_a_session_of_another_dialect_is_gone_on_with_in_a_new_one(tmp_path: Pat
             ) as pool:
                 with pytest.raises(DialectMismatch, match="speaks openai-chat"):
                     await (await pool.actor(old.id)).run_turn("b")
-                new = await pool.bound("k")
+                new = await pool.session_for_key("k")
                 assert new.id != old.id
                 await new.run_turn("And?")
                 assert "Remember 42." in str(words(tmp_path, new.id)[0])

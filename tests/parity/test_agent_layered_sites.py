@@ -44,9 +44,9 @@ def last_request(fake: FakeProvider) -> Messages:
 
 def by_http(folder: Path) -> Messages:
     with serving(folder, ANSWER, window_tokens=WINDOW, yaml=YAML) as api:
-        session = api.created()
+        session = api.create_session()
         for _ in range(TURNS):
-            assert api.said(session, PROMPT)["reason"] == "done"
+            assert api.say(session, PROMPT)["reason"] == "done"
         return last_request(api.fake)
 
 

@@ -20,7 +20,7 @@ SUMMARY = "The user wants the fault in src/parse.py found. Decided: read it in p
 def test_s4_02_the_footer_is_the_last_line_of_each_reply(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider([FakeReply("One.", input_tokens=12_450, output_tokens=850)])
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
-        assert desk.said("Hi") == "One.\n\n📊 Context: 12,450/128,000 (9.7%)"
+        assert desk.ask("Hi") == "One.\n\n📊 Context: 12,450/128,000 (9.7%)"
 
 
 def test_s4_03_the_warning_names_compact_comes_again_and_compacts_nothing(
@@ -32,12 +32,12 @@ def test_s4_03_the_warning_names_compact_comes_again_and_compacts_nothing(
     warning = "⚠ Context usage at 72%. Reply /compact to summarize and continue, or keep chatting."
     footer = "📊 Context: 92,160/128,000 (72.0%)"
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, yaml=settings) as desk:
-        desk.said("1?")
+        desk.ask("1?")
         assert desk.texts(2) == [f"One.\n\n{footer}", warning]
-        desk.said("2?")
+        desk.ask("2?")
         assert desk.texts(4)[2:] == [f"Two.\n\n{footer}", warning]
-        desk.said("3?")
-        assert desk.said("/help").startswith("/compact")  # nothing came between
+        desk.ask("3?")
+        assert desk.ask("/help").startswith("/compact")  # nothing came between
         assert desk.texts(6)[4].startswith("Three.")
     sent = [message["content"] for message in fake.requests[-1].body["messages"] if message["role"] != "system"]
     assert sent == ["1?", "One.", "2?", "Two.", "3?"]
@@ -56,12 +56,12 @@ def test_s4_04_s4_05_compact_tells_figures_before_and_after_and_a_preview(
         ]
     )
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, yaml=CONFIRM) as desk:
-        desk.said("1?")
-        desk.said("2?")
+        desk.ask("1?")
+        desk.ask("2?")
         assert desk.texts(3)[2].startswith("⚠ Context usage at 86%.")  # shortly before folding would be forced
-        before, after, blank, *preview = desk.said("/compact keep the paths").split("\n")
+        before, after, blank, *preview = desk.ask("/compact keep the paths").split("\n")
         asked = str(fake.requests[-1].body)
-        assert desk.said("3?").endswith("📊 Context: 2,000/128,000 (1.6%)")
+        assert desk.ask("3?").endswith("📊 Context: 2,000/128,000 (1.6%)")
     assert before == "📊 Context before: 110,000/128,000 (85.9%)"
     found = re.fullmatch(r"📊 Context after: ([\d,]+)/128,000 \(\d+\.\d%\)", after)
     assert found is not None
@@ -83,7 +83,7 @@ def test_s3_02_s3_09_a_long_chat_stays_usable_and_keeps_everything(telegram_api:
     fake = FakeProvider("An answer of some length. " * 60, window_tokens=8_000)
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path, window=8_000) as desk:
         for number in range(16):
-            desk.said(f"Question {number}: " + "more words " * 100)
+            desk.ask(f"Question {number}: " + "more words " * 100)
     assert set(fake.refusals) <= {"route"}  # a look for the window at addresses of other servers
     assert fake.largest_tokens <= 8_000
     assert all("📊 Context: " in reply.text for reply in telegram_api.replies(USER))

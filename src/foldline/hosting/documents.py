@@ -47,12 +47,12 @@ class StoredDocument:
 async def store_document(actor: SessionActor, name: str, data: bytes, *, used_tokens: int = 0) -> StoredDocument:
     """Store a file in the archive of a session, as safe as its log, and return what the model reads of it.
 
-    `taken_tokens` is the size of the other files of the same message. Raises what `SessionActor.keep` raises. A PDF
+    `used_tokens` is the size of the other files of the same message. Raises what `SessionActor.archive` raises. A PDF
     takes half a second and more, in a process of its own.
     """
     name = plain_line(name, _NAME_CHARS) or "file"
     # The bytes first: if the text cannot be read, nothing that the user sent is lost.
-    original = await actor.keep(data)
+    original = await actor.archive(data)
     upload = _ReceivedFile(json.dumps(name, ensure_ascii=False), len(data), original)
     try:
         # The reader process counts for this session, and is stopped with it.
@@ -67,7 +67,7 @@ async def store_document(actor: SessionActor, name: str, data: bytes, *, used_to
     if not text.strip():
         return upload.document(name, "There is no text in it.")
     # The text is an object of its own, so that `recall` reads it by lines without parsing the PDF again.
-    key = await actor.keep(text.encode("utf-8", "surrogatepass"))
+    key = await actor.archive(text.encode("utf-8", "surrogatepass"))
     # Asked last: other turns may have filled the window while the file was read.
     room, recalls = await actor.inspect(_room)
     room = Room(room.window_tokens, room.used_tokens + used_tokens)

@@ -204,7 +204,7 @@ class SessionActor:
 
         await self._submit(work)
 
-    async def keep(self, data: bytes) -> str:
+    async def archive(self, data: bytes) -> str:
         """Store a document in the archive, as safe as the log; return its key."""
 
         async def work(agent: Agent) -> str:
@@ -262,7 +262,7 @@ class SessionActor:
             self._stopping = self._deleted = False
             raise
 
-    async def cool(self) -> None:
+    async def unload_if_idle(self) -> None:
         """Release memory and files if nothing is running."""
         # Both: work may be queued without the lock, and the lock may be held by `delete`.
         if not self.busy and not self._order_lock.locked():

@@ -106,7 +106,7 @@ class SessionPool:
             return self._actors[name]
         return self._actor(await asyncio.to_thread(self.store.find, name))
 
-    async def bound(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
+    async def session_for_key(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
         """The session bound to a key (a chat, a schedule), created if there is none.
 
         If it speaks another dialect than the current model, a new session carries it on. Raises what `create` raises.
@@ -123,7 +123,7 @@ class SessionPool:
             await asyncio.to_thread(self.store.bind, key, created.id)
             return created
 
-    async def renewed(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
+    async def renew(self, key: str, *, policy: str | None = None, title: str = "") -> SessionActor:
         """Bind a new session to a key; the former one stays, under its id. Raises what `create` raises."""
         async with self._keys.setdefault(key, asyncio.Lock()):
             created = await self.create(policy=policy, title=title)
@@ -228,7 +228,7 @@ class SessionPool:
             too_many = max(0, len(warm) - self.limits.warm)
             for place, actor in enumerate(warm):
                 if place < too_many or monotonic() - actor.used_at >= self.limits.idle_seconds:
-                    await actor.cool()
+                    await actor.unload_if_idle()
             # An actor without a context is small, but a server may see millions of ids. No await in this loop: nobody
             # can submit work to an actor between the check and the removal.
             for name, actor in list(self._actors.items()):

@@ -1,4 +1,4 @@
-"""A desk that answers a bot's chats, in a loop of its own, so that a test can be the person on the other side."""
+"""A chat gateway that answers a bot's chats in a loop of its own; the test is the person on the other side."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from foldline.hosting.session_pool import SessionPool
 USER = 7
 QUICK = Pace(first_line_seconds=0, line_seconds=0)
 PATIENT = Pace(first_line_seconds=600)
-"""No line on what a turn does: tests that count messages want none."""
+"""No line on the progress of a turn: tests that count messages want none."""
 
 START_SECONDS = 20
 
 
 @dataclass
 class RunningGateway:
-    """A desk that runs. `notices` is what its owner was told."""
+    """A running gateway. `notices` are the lines for its owner."""
 
     api: TelegramApi
     pool: SessionPool
@@ -41,12 +41,12 @@ class RunningGateway:
         self.loop.call_soon_threadsafe(self.stopping.set)
 
     def texts(self, count: int, chat: int = USER, thread: int | None = None) -> list[str]:
-        """What the person reads, as soon as there are so many messages."""
+        """The messages to the person, as soon as there are `count` of them."""
         found = self.api.wait_for(lambda replies: len(replies) >= count, chat, thread_id=thread)
         return [reply.text for reply in found]
 
-    def said(self, text: str, user: int = USER) -> str:
-        """Say something, and read the message that comes next."""
+    def ask(self, text: str, user: int = USER) -> str:
+        """Send a text, and return the next message."""
         before = len(self.api.replies(user))
         send = self.api.send_command if text.startswith("/") else self.api.send_text
         send(text, user_id=user)
@@ -68,7 +68,7 @@ def running_gateway(
     grace_seconds: float = 5.0,
     **acted: Any,
 ) -> Iterator[RunningGateway]:
-    """Run a desk until the block ends. What it raises is raised here."""
+    """Run a gateway until the block ends. Its errors are raised here."""
     up: list[RunningGateway] = []
     faults: list[BaseException] = []
     ready = threading.Event()

@@ -31,7 +31,7 @@ def test_a_message_is_answered_with_how_full_the_window_is_as_its_last_line(
         serve(FakeProvider("**Hello** there")) as served,
         running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
     ):
-        answer = chat_gateway.said("Hi!")
+        answer = chat_gateway.ask("Hi!")
         assert answer.startswith("Hello there\n\n📊 Context: ")
         [reply] = telegram_api.replies(USER)
         assert reply.sent.startswith("<b>Hello</b> there")
@@ -49,7 +49,7 @@ def test_each_person_has_a_session_in_each_chat_and_thread(telegram_api: Telegra
         serve(FakeProvider("ok")) as served,
         running_gateway(telegram_api, served.url, tmp_path, users=users) as chat_gateway,
     ):
-        chat_gateway.said("private")
+        chat_gateway.ask("private")
         telegram_api.send_text("in a group", user_id=USER, chat_id=GROUP)
         chat_gateway.texts(1, GROUP)
         telegram_api.send_text("in a thread", user_id=USER, chat_id=GROUP, thread_id=THREAD)
@@ -72,9 +72,9 @@ def test_a_conversation_goes_on_after_a_restart(telegram_api: TelegramApi, tmp_p
     fake = FakeProvider("ok")
     with serve(fake) as served:
         with running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-            chat_gateway.said("My name is Ada.")
+            chat_gateway.ask("My name is Ada.")
         with running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-            chat_gateway.said("What is my name?")
+            chat_gateway.ask("What is my name?")
         assert asked(fake) == ["My name is Ada.", "What is my name?"]
         assert fake.served == 2
 
@@ -85,7 +85,7 @@ def test_who_is_not_allowed_gets_no_answer_and_is_told_of_once(telegram_api: Tel
         for text in ("Hello?", "/start", "/new"):
             telegram_api.send_text(text, user_id=666)
         telegram_api.send_text("me too", user_id=666, chat_id=GROUP)
-        chat_gateway.said("Hi")
+        chat_gateway.ask("Hi")
         assert telegram_api.replies(666) == telegram_api.replies(GROUP) == []
         assert chat_gateway.notices == ["Not answered: user 666 is not allowed."]
     assert fake.served == 1
@@ -101,7 +101,7 @@ def test_what_is_said_while_a_turn_runs_is_answered_in_order(telegram_api: Teleg
             telegram_api.send_text(text, user_id=USER)
         while not fake.requests:
             time.sleep(0.01)
-        assert "Context" in chat_gateway.said("/context")  # looks in the middle of the turn
+        assert "Context" in chat_gateway.ask("/context")  # looks in the middle of the turn
         served.set(gate)
         answers = [text.split("\n")[0] for text in chat_gateway.texts(4)[1:]]
         assert answers == ["one", "two", "three"]
@@ -115,13 +115,13 @@ def test_a_turn_is_stopped_and_the_next_one_is_answered(telegram_api: TelegramAp
         while not fake.requests:
             time.sleep(0.01)
         telegram_api.send_text("And then?", user_id=USER)
-        chat_gateway.said("/stop")
+        chat_gateway.ask("/stop")
         *of_the_stop, after = chat_gateway.texts(3)  # the command and the turn answer independently of each other
         stopping, stopped = sorted(of_the_stop)
         assert stopping.startswith("Stopping.")
         assert stopped.startswith("⏹ Stopped.")
         assert after.startswith("the next\n")
-        assert chat_gateway.said("/stop") == "Nothing is running."
+        assert chat_gateway.ask("/stop") == "Nothing is running."
 
 
 def test_a_long_turn_tells_in_one_line_what_it_does(telegram_api: TelegramApi, tmp_path: Path) -> None:
@@ -163,8 +163,8 @@ def test_a_long_answer_comes_in_messages_and_its_code_stays_code(telegram_api: T
 @pytest.mark.parametrize("text", ["/new", "/compact forget everything", "[x](tg://resolve?domain=evil) <b>/stop"])
 def test_what_a_model_says_is_no_command_and_no_markup(telegram_api: TelegramApi, tmp_path: Path, text: str) -> None:
     with serve(FakeProvider(text)) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-        assert chat_gateway.said("Say it").startswith(f"{text}\n")
-        chat_gateway.said("Again")
+        assert chat_gateway.ask("Say it").startswith(f"{text}\n")
+        chat_gateway.ask("Again")
     assert len(FileStore(tmp_path / "sessions").names()) == 1
 
 
@@ -189,7 +189,7 @@ def test_bots_and_channels_are_not_answered_even_where_their_id_is_allowed(
         person = {"id": anonymous, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
         fields: dict[str, Any] = {"text": "Hello", "from": person}
         telegram_api.send(user_id=anonymous, chat_id=GROUP, **fields)
-        chat_gateway.said("Hi")
+        chat_gateway.ask("Hi")
         assert telegram_api.replies(GROUP) == []
 
 

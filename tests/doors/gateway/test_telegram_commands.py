@@ -18,39 +18,39 @@ def test_each_command_answers(telegram_api: TelegramApi, tmp_path: Path) -> None
         serve(FakeProvider("an answer " * 50)) as served,
         running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
     ):
-        assert chat_gateway.said("/start").startswith("Write to me")
-        assert chat_gateway.said("/context") == "Nothing was said yet."
-        assert "/undo – take back the last folds" in chat_gateway.said("/help")
-        assert chat_gateway.said("/undo") == "There is nothing to take back."
-        assert chat_gateway.said("/compact").startswith("Nothing was compacted: ")
+        assert chat_gateway.ask("/start").startswith("Write to me")
+        assert chat_gateway.ask("/context") == "Nothing was said yet."
+        assert "/undo – take back the last folds" in chat_gateway.ask("/help")
+        assert chat_gateway.ask("/undo") == "There is nothing to take back."
+        assert chat_gateway.ask("/compact").startswith("Nothing was compacted: ")
         for question in ("one?", "two?", "three?"):
-            chat_gateway.said(question)
-        answer = chat_gateway.said("/context")
+            chat_gateway.ask(question)
+        answer = chat_gateway.ask("/context")
         assert answer.startswith("📊 Context: ")
         assert re.search(r"^system +[\d,]+ +[\d.]+%$", answer, re.MULTILINE)
         assert answer.endswith("0 folds in effect.")
-        assert chat_gateway.said("/policy").startswith("The context is folded by balanced. There are autopilot, ")
-        assert chat_gateway.said("/policy sliding") == "The context is folded by sliding from here on."
-        assert chat_gateway.said("/policy").startswith("The context is folded by sliding.")
-        assert chat_gateway.said("/policy nosuch").startswith("That cannot be done: ")
-        assert chat_gateway.said("/comapct") == "There is no command /comapct. Did you mean /compact?"
-        assert chat_gateway.said("/xyzzy") == "There is no command /xyzzy. /help lists what there is."
+        assert chat_gateway.ask("/policy").startswith("The context is folded by balanced. There are autopilot, ")
+        assert chat_gateway.ask("/policy sliding") == "The context is folded by sliding from here on."
+        assert chat_gateway.ask("/policy").startswith("The context is folded by sliding.")
+        assert chat_gateway.ask("/policy nosuch").startswith("That cannot be done: ")
+        assert chat_gateway.ask("/comapct") == "There is no command /comapct. Did you mean /compact?"
+        assert chat_gateway.ask("/xyzzy") == "There is no command /xyzzy. /help lists what there is."
 
 
 def test_a_compaction_is_told_in_figures_and_taken_back(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("an answer " * 200)
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         for question in ("one?", "two?", "three?"):
-            chat_gateway.said(question)
-        before, after, _, *summary = chat_gateway.said("/compact keep the numbers").split("\n")
+            chat_gateway.ask(question)
+        before, after, _, *summary = chat_gateway.ask("/compact keep the numbers").split("\n")
         assert before.startswith("📊 Context before: ")
         assert after.startswith("📊 Context after: ")
         assert 0 < len("\n".join(summary)) <= 500
         assert "keep the numbers" in str(fake.requests[-1].body)
-        folded = chat_gateway.said("/context")
+        folded = chat_gateway.ask("/context")
         assert "fold in effect:" in folded or "folds in effect:" in folded
-        assert chat_gateway.said("/undo").startswith("Took back ")
-        assert chat_gateway.said("/context").endswith("0 folds in effect.")
+        assert chat_gateway.ask("/undo").startswith("Took back ")
+        assert chat_gateway.ask("/context").endswith("0 folds in effect.")
 
 
 def test_a_new_conversation_knows_nothing_of_the_one_before_which_is_kept(
@@ -58,9 +58,9 @@ def test_a_new_conversation_knows_nothing_of_the_one_before_which_is_kept(
 ) -> None:
     fake = FakeProvider("ok")
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-        chat_gateway.said("My name is Ada.")
-        answer = chat_gateway.said("/new")
-        chat_gateway.said("What is my name?")
+        chat_gateway.ask("My name is Ada.")
+        answer = chat_gateway.ask("/new")
+        chat_gateway.ask("What is my name?")
     asked = [message["content"] for message in fake.requests[-1].body["messages"] if message["role"] == "user"]
     assert asked == ["What is my name?"]
     names = FileStore(tmp_path / "sessions").names()
@@ -71,6 +71,6 @@ def test_a_new_conversation_knows_nothing_of_the_one_before_which_is_kept(
 def test_a_text_that_begins_with_a_slash_can_be_said(telegram_api: TelegramApi, tmp_path: Path) -> None:
     fake = FakeProvider("ok")
     with serve(fake) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-        chat_gateway.said("//new is a command")
+        chat_gateway.ask("//new is a command")
         assert fake.requests[-1].body["messages"][-1]["content"] == "/new is a command"
         assert telegram_api.replies(USER)

@@ -28,7 +28,7 @@ def test_what_telegram_asks_to_wait_is_waited_and_it_is_sent_once(telegram_api: 
     with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
         telegram_api.refuse("sendMessage", 429, "Too Many Requests: retry after 1", retry_after=1)
         began = time.monotonic()
-        assert chat_gateway.said("Hi").startswith("ok")
+        assert chat_gateway.ask("Hi").startswith("ok")
         assert time.monotonic() - began >= 1
         assert len(telegram_api.replies(USER)) == 1
         assert len(telegram_api.calls("sendMessage")) == 2
@@ -38,7 +38,7 @@ def test_what_telegram_asks_to_wait_is_waited_and_it_is_sent_once(telegram_api: 
 def test_telegram_that_is_away_for_a_moment_is_awaited(telegram_api: TelegramApi, tmp_path: Path, method: str) -> None:
     telegram_api.refuse(method, 502, "Bad Gateway")
     with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-        assert chat_gateway.said("Hi").startswith("ok")
+        assert chat_gateway.ask("Hi").startswith("ok")
         while len(chat_gateway.notices) < 2:  # the message is there before the gateway knows that it was taken
             time.sleep(0.01)
         assert chat_gateway.notices == ["Telegram: Bad Gateway; trying again", "Telegram: connected again"]
@@ -48,7 +48,7 @@ def test_telegram_that_is_away_for_a_moment_is_awaited(telegram_api: TelegramApi
 def test_another_program_that_receives_for_the_bot_is_told_of(telegram_api: TelegramApi, tmp_path: Path) -> None:
     telegram_api.refuse("getUpdates", 409, "Conflict: terminated by other getUpdates request")
     with serve(FakeProvider("ok")) as served, running_gateway(telegram_api, served.url, tmp_path) as chat_gateway:
-        assert chat_gateway.said("Hi").startswith("ok")
+        assert chat_gateway.ask("Hi").startswith("ok")
         assert chat_gateway.notices[0] == "Telegram: another program receives for this bot; trying again"
 
 
@@ -58,7 +58,7 @@ def test_what_telegram_cannot_read_as_html_is_sent_as_it_reads(telegram_api: Tel
         running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
     ):
         telegram_api.refuse("sendMessage", 400, "Bad Request: can't parse entities: whatever")
-        assert chat_gateway.said("Hi").startswith("bold code\n")
+        assert chat_gateway.ask("Hi").startswith("bold code\n")
         [reply] = telegram_api.replies(USER)
         assert reply.parse_mode is None
 
@@ -73,7 +73,7 @@ def test_who_blocks_the_bot_ends_nothing(telegram_api: TelegramApi, tmp_path: Pa
         assert chat_gateway.notices == [
             "Not delivered to user 7: Telegram refused it: Forbidden: bot was blocked by the user"
         ]
-        assert chat_gateway.said("There again").startswith("ok")
+        assert chat_gateway.ask("There again").startswith("ok")
         assert fake.served == 2
 
 

@@ -63,7 +63,7 @@ class Api:
     def url(self) -> str:
         return self.served.url
 
-    def created(self, **given: Any) -> str:
+    def create_session(self, **given: Any) -> str:
         return str(self.post("", 201, **given)["id"])
 
     def post(self, rest: str, status: int = 200, **given: Any) -> Any:
@@ -76,7 +76,7 @@ class Api:
         assert reply.status_code == status, reply.text
         return reply.json()
 
-    def said(self, session: str, text: str) -> Any:
+    def say(self, session: str, text: str) -> Any:
         return self.post(f"/{session}/messages", text=text)
 
 

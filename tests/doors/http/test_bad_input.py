@@ -30,8 +30,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 @pytest.fixture(scope="module")
 def session(api: Api) -> str:
-    made = api.created()
-    api.said(made, "Hi")
+    made = api.create_session()
+    api.say(made, "Hi")
     return made
 
 
@@ -232,5 +232,5 @@ def test_no_file_but_those_of_the_page_is_served(api: Api, name: str) -> None:
 
 def test_a_text_of_any_writing_is_taken_and_given_back(api: Api, session: str, tmp_path: Path) -> None:
     text = "Grüße 你好 😀 \x07 \u2028 \ufeff <script>"
-    seq = api.said(session, text)["seq"]
+    seq = api.say(session, text)["seq"]
     assert api.get(f"/{session}/history/{seq}")["text"] == text

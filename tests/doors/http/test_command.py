@@ -60,7 +60,7 @@ def log_of(made: Door) -> str:
     return (made.folder / f"serve-{made.port}.log").read_text()
 
 
-def created(made: Door, **headers: str) -> str:
+def create_session(made: Door, **headers: str) -> str:
     reply = httpx.post(f"{made.url}/v1/sessions", json={}, headers=headers)
     assert reply.status_code == 201, reply.text
     return str(reply.json()["id"])
@@ -112,7 +112,7 @@ def listens(port: int) -> bool:
 
 def test_it_says_where_it_listens_and_stops_in_order(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path, anew=True) as made:
-        session = created(made)
+        session = create_session(made)
         reply = httpx.get(f"{made.url}/v1/sessions/{session}")
         assert "server" not in reply.headers
         assert (tmp_path / "sessions" / session).is_dir()
@@ -126,7 +126,7 @@ def test_it_says_where_it_listens_and_stops_in_order(model: Served, tmp_path: Pa
 
 def test_a_turn_pauses_within_the_grace_and_streams_get_their_last_event(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path, "--grace-seconds", "1") as made:
-        session = created(made)
+        session = create_session(made)
         turn = Turn(made, session, "wait").is_answered()
         with httpx.stream("GET", f"{made.url}/v1/events", timeout=60) as live:
             assert made.kill(signal.SIGTERM) == 0
@@ -141,7 +141,7 @@ def test_a_turn_pauses_within_the_grace_and_streams_get_their_last_event(model: 
 
 def test_a_second_signal_stops_at_once(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path, "--grace-seconds", "600") as made:
-        turn = Turn(made, created(made), "wait").is_answered()
+        turn = Turn(made, create_session(made), "wait").is_answered()
         assert made.process is not None
         made.process.send_signal(signal.SIGINT)
         until(lambda: "Stopping" in log_of(made))
@@ -177,7 +177,7 @@ def test_a_second_signal_cuts_off_a_delivery_of_the_schedule_too(tmp_path: Path)
 
 def test_what_was_accepted_before_a_kill_is_there_after_it(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path) as made:
-        session = created(made)
+        session = create_session(made)
         turn = Turn(made, session, "wait for me", key="mine")
         made.kill()
         assert turn.end()[0] == "broken"
@@ -198,7 +198,7 @@ def test_a_token_from_a_file_opens_it_to_others(model: Served, tmp_path: Path) -
     options = ("--host", "0.0.0.0", "--token-file", str(tmp_path / "token"))
     with door(model, tmp_path, *options) as made:
         assert httpx.get(f"{made.url}/v1/sessions").status_code == 401
-        created(made, authorization=f"Bearer {TOKEN}", host="any.example")
+        create_session(made, authorization=f"Bearer {TOKEN}", host="any.example")
         assert made.kill(signal.SIGTERM) == 0
     assert TOKEN not in log_of(made)
 
@@ -211,7 +211,7 @@ def test_a_token_of_the_environment_is_hidden_from_what_the_model_runs(model: Se
 
 def test_a_name_of_a_proxy_is_let_in(model: Served, tmp_path: Path) -> None:
     with door(model, tmp_path, "--allow-host", "Chat.Example", "--no-page", FOLDLINE_TOKEN=TOKEN) as made:
-        created(made, authorization=f"Bearer {TOKEN}", host="chat.example", origin="https://chat.example")
+        create_session(made, authorization=f"Bearer {TOKEN}", host="chat.example", origin="https://chat.example")
         assert httpx.get(f"{made.url}/v1/sessions", headers={"host": "other.example"}).status_code == 403
         assert httpx.get(f"{made.url}/").status_code == 404
 

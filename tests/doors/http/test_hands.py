@@ -26,8 +26,8 @@ def looks(api: Api, session: str) -> list[int]:
 
 def test_a_session_of_another_process_can_be_looked_at_and_not_written(tmp_path: Path) -> None:
     with serving(tmp_path, "Hi.", actor_limits=ActorLimits(acquire_seconds=0.1)) as api:
-        session = api.created()
-        api.said(session, "Hello")
+        session = api.create_session()
+        api.say(session, "Hello")
         other = FileStore(tmp_path / "sessions", fsync=False)
         with other.open(session):
             assert looks(api, session) == [200] * 6
@@ -38,20 +38,20 @@ def test_a_session_of_another_process_can_be_looked_at_and_not_written(tmp_path:
                 assert api.post(f"/{session}/{rest}", 409, **body)["type"] == "/problems/taken"
             reply = api.client.delete(f"/v1/sessions/{session}")
             assert (reply.status_code, reply.json()["type"]) == (409, "/problems/taken")
-        assert api.said(session, "Again")["reason"] == "done"
+        assert api.say(session, "Again")["reason"] == "done"
 
 
 def test_a_session_of_another_dialect_can_be_looked_at_and_gone_on_with_in_a_new_one(tmp_path: Path) -> None:
     with serving(tmp_path, "Hi.") as api:
-        old = api.created()
-        api.said(old, "The word is zephyr.")
+        old = api.create_session()
+        api.say(old, "The word is zephyr.")
     model = "{provider: anthropic, dialect: anthropic, base_url: '{url}', name: fake-model, api_key_env: KEY}"
     of_file: dict[str, Any] = {"base_url": None, "model": None, "environ": {"KEY": "k"}}
     with serving(tmp_path, "Hi.", yaml=f"model: {model}\n", **of_file) as api:
         assert looks(api, old) == [200] * 6
         assert api.post(f"/{old}/messages", 409, text="Hi")["type"] == "/problems/another-dialect"
-        new = api.created(**{"from": old})
-        assert api.said(new, "What is it?")["reason"] == "done"
+        new = api.create_session(**{"from": old})
+        assert api.say(new, "What is it?")["reason"] == "done"
         assert "zephyr" in str(api.fake.requests[-1].body["messages"])
 
 
@@ -62,9 +62,9 @@ def test_a_session_is_looked_at_while_it_is_compacted(tmp_path: Path) -> None:
         return FakeReply("## Goal\nThe user says hello.", gate=gate) if asks_for_summary(body) else FakeReply("Noted.")
 
     with serving(tmp_path, script) as api:
-        session = api.created()
+        session = api.create_session()
         for number in range(3):
-            api.said(session, f"Town {number}. " + "It lies at a river. " * 200)
+            api.say(session, f"Town {number}. " + "It lies at a river. " * 200)
         done: list[Any] = []
         thread = threading.Thread(target=lambda: done.append(api.post(f"/{session}/compact")))
         thread.start()

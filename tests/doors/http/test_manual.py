@@ -54,7 +54,7 @@ def test_every_problem_event_reason_and_figure_is_in_the_manual() -> None:
 
 def test_every_figure_for_prometheus_is_in_the_manual(tmp_path: Path) -> None:
     with serving(tmp_path) as api:
-        api.said(api.created(), "Hi")
+        api.say(api.create_session(), "Hi")
         names = re.findall(r"^# TYPE (\w+?)(?:_created)? ", api.client.get("/metrics").text, re.MULTILINE)
     assert len(names) >= 9
     assert [name for name in names if name.removesuffix("_total") not in PAGE] == []

@@ -73,7 +73,7 @@ def streamed(api: Api, session: str, text: str, **headers: str) -> list[tuple[st
 
 
 def test_a_turn_is_told_as_it_happens(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     received = streamed(api, session, "Look into the folder.")
     names = [name for name, _ in received]
     assert names[0] == "accepted"
@@ -92,7 +92,7 @@ def test_a_turn_is_told_as_it_happens(api: Api) -> None:
 
 
 def test_what_is_accepted_is_on_disk(api: Api, held: Callable[[], None], request: pytest.FixtureRequest) -> None:
-    session = api.created()
+    session = api.create_session()
     head, body = {"accept": "text/event-stream"}, {"text": request.node.name}
     with api.client.stream("POST", f"/v1/sessions/{session}/messages", json=body, headers=head) as reply:
         received = events(reply)
@@ -104,7 +104,7 @@ def test_what_is_accepted_is_on_disk(api: Api, held: Callable[[], None], request
 
 
 def test_a_turn_asked_for_again_does_not_run_again(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     path, head = f"/v1/sessions/{session}/messages", {"Idempotency-Key": "one"}
     first = api.client.post(path, json={"text": "Hi"}, headers=head).json()
     again = api.client.post(path, json={"text": "Hi"}, headers=head).json()
@@ -116,7 +116,7 @@ def test_a_turn_asked_for_again_does_not_run_again(api: Api) -> None:
 
 
 def test_a_key_of_another_message_is_refused(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     path, head = f"/v1/sessions/{session}/messages", {"Idempotency-Key": "one"}
     assert api.client.post(path, json={"text": "Hi"}, headers=head).status_code == 200
     for body in ({"text": "Bye"}, {"text": "Bye", "stream": True}):
@@ -130,10 +130,10 @@ def test_a_key_of_another_message_is_refused(api: Api) -> None:
 def test_turns_of_a_session_wait_for_each_other_and_too_many_are_refused(
     api: Api, held: Callable[[], None], request: pytest.FixtureRequest
 ) -> None:
-    session, answers = api.created(), list[Any]()
+    session, answers = api.create_session(), list[Any]()
 
     def say(text: str) -> threading.Thread:
-        thread = threading.Thread(target=lambda: answers.append(api.said(session, text)))
+        thread = threading.Thread(target=lambda: answers.append(api.say(session, text)))
         thread.start()
         return thread
 
@@ -145,8 +145,8 @@ def test_turns_of_a_session_wait_for_each_other_and_too_many_are_refused(
     assert (reply.status_code, reply.json()["type"]) == (429, "/problems/queue")
     assert int(reply.headers["retry-after"]) > 0
     assert [one["role"] for one in api.get(f"/{session}/context")["messages"]] == ["user"]  # looks do not wait
-    other = api.created()
-    assert api.said(other, "Hi")["reason"] == "done"  # nor do other sessions
+    other = api.create_session()
+    assert api.say(other, "Hi")["reason"] == "done"  # nor do other sessions
     held()
     for thread in threads:
         thread.join(20)
@@ -154,7 +154,7 @@ def test_turns_of_a_session_wait_for_each_other_and_too_many_are_refused(
 
 
 def test_a_turn_is_cancelled_and_recorded(api: Api, held: Callable[[], None], request: pytest.FixtureRequest) -> None:
-    session = api.created()
+    session = api.create_session()
     assert api.post(f"/{session}/cancel") == {"cancelled": False}
     body = {"text": request.node.name, "stream": True}
     with api.client.stream("POST", f"/v1/sessions/{session}/messages", json=body) as reply:
@@ -170,7 +170,7 @@ def test_a_turn_is_cancelled_and_recorded(api: Api, held: Callable[[], None], re
 def test_a_turn_whose_client_has_left_pauses(
     api: Api, held: Callable[[], None], request: pytest.FixtureRequest, stream: bool
 ) -> None:
-    session = api.created()
+    session = api.create_session()
     text = f"{request.node.name}, look into the folder"
     leaving = HTTPConnection(api.url.removeprefix("http://"))
     with closing(leaving):
@@ -183,14 +183,14 @@ def test_a_turn_whose_client_has_left_pauses(
     until(lambda: bool(api.get(f"/{session}")["state"] == "idle"))
     assert [turn["reason"] for turn in api.get(f"/{session}/turns")["turns"]] == ["paused"]
     assert [bool(one["results"]) for one in api.get(f"/{session}/history")["messages"]] == [False, False, True]
-    assert api.said(session, "Go on.")["reason"] == "done"
+    assert api.say(session, "Go on.")["reason"] == "done"
     until(lambda: api.state.turn_streams == 0)
 
 
 def test_a_message_that_waits_is_taken_back_when_its_client_leaves(
     api: Api, held: Callable[[], None], request: pytest.FixtureRequest
 ) -> None:
-    session = api.created()
+    session = api.create_session()
     path = f"/v1/sessions/{session}/messages"
     with api.client.stream("POST", path, json={"text": request.node.name, "stream": True}) as reply:
         received = events(reply)
@@ -205,8 +205,8 @@ def test_a_message_that_waits_is_taken_back_when_its_client_leaves(
 
 
 def test_a_model_that_refuses_ends_the_turn_and_says_why(api: Api) -> None:
-    session = api.created()
-    ended = api.said(session, "fail")
+    session = api.create_session()
+    ended = api.say(session, "fail")
     assert (ended["reason"], ended["text"]) == ("failed", "")
     assert "no" in ended["message"]
     name, last = streamed(api, session, "fail again")[-1]
@@ -216,7 +216,7 @@ def test_a_model_that_refuses_ends_the_turn_and_says_why(api: Api) -> None:
 def test_what_is_removed_while_its_turn_runs_is_gone(
     api: Api, held: Callable[[], None], request: pytest.FixtureRequest
 ) -> None:
-    session = api.created()
+    session = api.create_session()
     body = {"text": request.node.name, "stream": True}
     with api.client.stream("POST", f"/v1/sessions/{session}/messages", json=body) as reply:
         received = events(reply)
@@ -229,7 +229,7 @@ def test_what_is_removed_while_its_turn_runs_is_gone(
 def test_a_message_that_waits_for_a_session_that_is_removed_is_told_that_there_is_none(
     api: Api, held: Callable[[], None], request: pytest.FixtureRequest
 ) -> None:
-    session, replies = api.created(), list[httpx.Response]()
+    session, replies = api.create_session(), list[httpx.Response]()
     path = f"/v1/sessions/{session}/messages"
 
     def wait() -> None:

@@ -41,7 +41,7 @@ def asked(api: Api, route: Route, examples: int, *, good: bool = True) -> Counte
     schema = schemathesis.openapi.from_dict(json.loads(api.client.get("/openapi.json").text))
     found = (one.ok() for one in schema.get_all_operations() if isinstance(one, Ok))
     operation = next(one for one in found if one.definition.raw["operationId"] == route.name)
-    known = api.created()
+    known = api.create_session()
     statuses: Counter[int] = Counter()
     fixed: dict[str, Any] = {"path_parameters": {"id": known}} if not good and route.fields.path else {}
 

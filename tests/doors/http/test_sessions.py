@@ -45,9 +45,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def long_session(api: Api, turns: int = 8) -> str:
-    session = api.created()
+    session = api.create_session()
     for number in range(turns):
-        assert api.said(session, f"Town {number}, see the folder. " + "It lies at a river. " * 220)["reason"] == "done"
+        assert api.say(session, f"Town {number}, see the folder. " + "It lies at a river. " * 220)["reason"] == "done"
     return session
 
 
@@ -70,7 +70,7 @@ def test_a_session_is_begun_listed_read_and_removed(api: Api) -> None:
     assert {name: made[name] for name in row if "tokens" not in name} == {
         name: row[name] for name in row if "tokens" not in name
     }
-    assert api.said(made["id"], "Hi")["text"] == "Noted: Hi"
+    assert api.say(made["id"], "Hi")["text"] == "Noted: Hi"
     now, sent = api.get(f"/{made['id']}"), api.fake.requests[-1].input_tokens
     assert (now["turns"], now["messages"], now["usage"]["prompt_tokens"]) == (1, 2, sent)
     assert now["figures"]["used_tokens"] == sent
@@ -80,9 +80,9 @@ def test_a_session_is_begun_listed_read_and_removed(api: Api) -> None:
 
 
 def test_lists_come_in_pages_and_can_be_searched(api: Api) -> None:
-    made = [api.created(title=f"Paged {number}") for number in range(5)]
+    made = [api.create_session(title=f"Paged {number}") for number in range(5)]
     for one in made:
-        api.said(one, "Hi")
+        api.say(one, "Hi")
     first = api.get("", limit=2, query="paged")
     second = api.get("", limit=2, query="PAGED", after=first["next"])
     last = api.get("", limit=2, query="paged", after=second["next"])
@@ -93,11 +93,11 @@ def test_lists_come_in_pages_and_can_be_searched(api: Api) -> None:
 
 
 def test_a_session_begins_with_what_the_model_of_another_is_shown(api: Api) -> None:
-    first = api.created()
-    api.said(first, "The word is zephyr.")
-    second = api.created(**{"from": first})
+    first = api.create_session()
+    api.say(first, "The word is zephyr.")
+    second = api.create_session(**{"from": first})
     assert api.get(f"/{second}")["parent"] == first
-    api.said(second, "What is it?")
+    api.say(second, "What is it?")
     assert "zephyr" in str(api.fake.requests[-1].body["messages"])
 
 
@@ -111,12 +111,12 @@ def test_the_context_is_what_the_next_request_holds(tmp_path: Path, dialect: str
         return answers(body if "messages" in body else {**body, "messages": body["input"]})
 
     with serving(tmp_path, script, window_tokens=WINDOW_TOKENS, yaml=yaml, **OF_FILE) as api:
-        session = api.created()
+        session = api.create_session()
         for number in range(8):
-            api.said(session, f"Town {number}. " + "It lies at a river. " * 200)
+            api.say(session, f"Town {number}. " + "It lies at a river. " * 200)
         assert api.get(f"/{session}")["folds"] > 0
         received = api.get(f"/{session}/context")
-        api.said(session, "short")
+        api.say(session, "short")
         sent = unmarked(api.fake.requests[-1].body)
         messages = sent["input" if dialect == "openai-responses" else "messages"]
         assert [one for one in messages if one.get("role") not in ("system", "developer")][:-1] == received["messages"]
@@ -183,7 +183,7 @@ def test_a_session_is_compacted_and_unfolded(api: Api) -> None:
 
 
 def test_nothing_to_compact_is_said_so(api: Api) -> None:
-    reply = api.client.post(f"/v1/sessions/{api.created()}/compact")
+    reply = api.client.post(f"/v1/sessions/{api.create_session()}/compact")
     assert (reply.status_code, reply.json()["type"]) == (409, "/problems/nothing-to-compact")
 
 
@@ -200,13 +200,13 @@ def test_a_pinned_message_stays_and_a_folded_one_cannot_be_pinned(api: Api) -> N
 
 
 def test_a_session_goes_on_under_another_policy(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     assert api.post(f"/{session}/policy", policy="sliding")["policy"] == "sliding"
     assert api.get(f"/{session}")["policy"] == "sliding"
 
 
 def test_a_session_that_cannot_be_read_is_listed_with_the_reason(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     (api.folder / "sessions" / session / "events.jsonl").write_text('{"type": "nonsense"}\n')
     damaged = {row["id"] for row in api.get("")["sessions"] if row.get("damage")}
     assert damaged == {session}
@@ -215,7 +215,7 @@ def test_a_session_that_cannot_be_read_is_listed_with_the_reason(api: Api) -> No
 
 
 def test_the_list_is_read_while_all_threads_for_folds_calls_and_tools_are_held(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     pools = (FOLDS, CALLS, READERS, TOOLS)
     held, released = {pool: threading.Event() for pool in pools}, threading.Event()
 

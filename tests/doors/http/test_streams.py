@@ -108,11 +108,11 @@ def test_single_words_go_to_those_who_follow_the_session_alone() -> None:
 
 
 def test_a_session_is_followed_live(api: Api) -> None:
-    session, other = api.created(), api.created()
+    session, other = api.create_session(), api.create_session()
     with httpx.Client(base_url=api.url, timeout=20) as client, following(client, session) as reply:
         assert reply.headers["cache-control"] == "no-store"
-        api.said(other, "Not for us")
-        ended = api.said(session, "Hi")
+        api.say(other, "Not for us")
+        ended = api.say(session, "Hi")
         received = list(until_ended(reply))
     assert [name for name, _ in received if name != "calling"] == ["accepted", "text", "reply", "turn_ended"]
     assert received[-1][1]["text"] == ended["text"]
@@ -131,16 +131,16 @@ def until_ended(reply: httpx.Response) -> Iterator[tuple[str, Any]]:
 
 
 def test_all_sessions_are_followed_live(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     with httpx.Client(base_url=api.url, timeout=20) as client, client.stream("GET", "/v1/events") as reply:
-        api.said(session, "Hi")
+        api.say(session, "Hi")
         received = list(until_ended(reply))
     assert {data["session"] for _, data in received} == {session}
     assert "text" not in [name for name, _ in received]
 
 
 def test_the_stream_of_a_session_that_is_removed_ends(api: Api) -> None:
-    session = api.created()
+    session = api.create_session()
     with httpx.Client(base_url=api.url, timeout=20) as client, following(client, session) as reply:
         assert api.client.delete(f"/v1/sessions/{session}").status_code == 204
         assert list(events(reply)) == [("deleted", {"event": "deleted"})]

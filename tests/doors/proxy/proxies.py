@@ -1,4 +1,4 @@
-"""A proxy in this process over any upstream, and upstreams that remember the very bytes that came."""
+"""A proxy in this process over any upstream, and upstreams that record the bytes of each request."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEADERS = {"authorization": "Bearer sk-client-key", "x-api-key": "sk-client-key"
 
 @dataclass(slots=True)
 class Recording:
-    """An upstream that remembers the bodies and headers of what it is asked for; another application answers."""
+    """An upstream that records bodies and headers; another application answers."""
 
     app: ASGI
     bodies: list[bytes] = field(default_factory=list)
@@ -54,13 +54,13 @@ class Recording:
                 break
         self.bodies.append(body)
         self.headers.append(list(scope["headers"]))
-        given = False
+        delivered = False
 
         async def again() -> Any:
-            nonlocal given
-            if given:
+            nonlocal delivered
+            if delivered:
                 return await receive()
-            given = True
+            delivered = True
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self.app(scope, again, send)
@@ -85,29 +85,29 @@ class Fixed:
 
 @dataclass(slots=True)
 class ServedProxy:
-    """Where the proxy listens, and what it said."""
+    """The address of a proxy, and its notices."""
 
     url: str
     lines: list[str]
 
 
 @contextmanager
-def proxied(upstream: ASGI, home: Path, **given: Any) -> Iterator[ServedProxy]:
-    """A proxy over an upstream, both until the end of the block; without summaries unless they are asked for."""
-    with serve(upstream) as served, proxy_of(served.url, home, **given) as running:
+def proxied(upstream: ASGI, home: Path, **settings: Any) -> Iterator[ServedProxy]:
+    """Run a proxy over an upstream until the end of the block; without summaries unless `settings` has them."""
+    with serve(upstream) as served, proxy_of(served.url, home, **settings) as running:
         yield running
 
 
 @contextmanager
-def proxy_of(url: str, home: Path, **given: Any) -> Iterator[ServedProxy]:
+def proxy_of(url: str, home: Path, **settings: Any) -> Iterator[ServedProxy]:
     """A proxy over the upstream at an address."""
     lines: list[str] = []
-    settings = ProxySettings(**{"upstream": url, "summaries": False, **given})
+    proxy_settings = ProxySettings(**{"upstream": url, "summaries": False, **settings})
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         environ = {"FOLDLINE_HOME": str(home)}
-        made = await stack.enter_async_context(open_proxy(settings, GateRules(), environ, notice=lines.append))
-        return made.app
+        running = await stack.enter_async_context(open_proxy(proxy_settings, GateRules(), environ, notice=lines.append))
+        return running.app
 
     with serve(_living(opened)) as served:
         yield ServedProxy(served.url, lines)
@@ -115,14 +115,14 @@ def proxy_of(url: str, home: Path, **given: Any) -> Iterator[ServedProxy]:
 
 @contextmanager
 def proxy_with(
-    url: str, made: Callable[[ConversationSettings], Conversations], records: list[ServedRequest]
+    url: str, make: Callable[[ConversationSettings], Conversations], records: list[ServedRequest]
 ) -> Iterator[ServedProxy]:
-    """A proxy over the upstream at an address, with conversations of one's own."""
+    """A proxy over the upstream at an address, with the given conversations."""
     lines: list[str] = []
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         windows = ModelWindows(url, setting=3_000, learned={})
-        conversations = made(ConversationSettings(policy=policy("balanced"), learned={}))
+        conversations = make(ConversationSettings(policy=policy("balanced"), learned={}))
         stack.push_async_callback(conversations.aclose)
         services = ProxyServices(
             upstream=await stack.enter_async_context(Upstream(url)),
@@ -140,7 +140,7 @@ def proxy_with(
 
 
 def _living(opened: Callable[[AsyncExitStack], Awaitable[ASGI]]) -> ASGI:
-    """An application that is opened when its server starts; what it put on the stack is closed at the end."""
+    """An application that is opened when its server starts; its stack is closed at the end."""
     stack, app = AsyncExitStack(), list[ASGI]()
 
     async def whole(scope: Any, receive: Any, send: Any) -> None:

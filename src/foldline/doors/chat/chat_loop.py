@@ -87,7 +87,7 @@ class ChatLoop:
         shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
         self.screen.line(compacted(agent.session.figures, shown))
 
-    async def confirmed(self, question: str) -> bool:
+    async def confirm(self, question: str) -> bool:
         """Ask a question; only yes is yes."""
         # A closed terminal or Ctrl-C is no consent.
         try:

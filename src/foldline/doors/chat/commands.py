@@ -63,7 +63,7 @@ async def _compact(chat: ChatLoop, argument: str) -> None:
 
     session = (await (await chat.conversation()).agent()).session
     # A compaction may cost a call of the model, and replaces what the model sees.
-    if await chat.confirmed(compact_question(session.figures)):
+    if await chat.confirm(compact_question(session.figures)):
         await chat.compact(argument or None)
 
 

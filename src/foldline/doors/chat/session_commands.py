@@ -121,7 +121,7 @@ async def export(chat: ChatLoop, argument: str) -> None:
     if conversation.store is None or conversation.id is None or not conversation.started:
         raise InvalidInput("there is no session on disk to export", place="/export")
     text = export_session(conversation.store.read(conversation.id), "markdown" if path.suffix == ".md" else "messages")
-    if path.exists() and not await chat.confirmed(f"{path} is there already. Replace it? [y/N]"):
+    if path.exists() and not await chat.confirm(f"{path} is there already. Replace it? [y/N]"):
         return
     # "replace": a lone surrogate of a model must not lose the whole export.
     write_atomic(path, [text.encode("utf-8", "replace")])

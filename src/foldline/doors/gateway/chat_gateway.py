@@ -241,7 +241,7 @@ class ChatGateway:
         command = parse_command(message.text) if message.own else None
         progress = Progress(self._gateway, message.where, self._pace)
         if command is None:
-            actor = await self._pool.bound(key)
+            actor = await self._pool.session_for_key(key)
             # Notices of the session arrive by its id, outside of any turn's listener.
             self._turns[actor.id] = progress
             try:

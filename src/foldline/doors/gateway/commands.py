@@ -37,7 +37,7 @@ class CommandRequest:
 
     async def actor(self) -> SessionActor:
         """The session of the person, created if there is none."""
-        return await self.pool.bound(self.key)
+        return await self.pool.session_for_key(self.key)
 
     async def existing_actor(self) -> SessionActor | None:
         """The session of the person; None if there is none."""
@@ -99,7 +99,7 @@ async def _undo(request: CommandRequest) -> str:
 async def _new(request: CommandRequest) -> str:
     # Created if there is none: the answer names the former session, so that it can be found again.
     before = await request.actor()
-    result = await request.pool.renewed(request.key)
+    result = await request.pool.renew(request.key)
     return f"A new conversation (`{result.id}`). The one before is kept as `{before.id}`."
 
 

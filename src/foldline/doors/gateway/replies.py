@@ -181,7 +181,7 @@ async def prompt_of(actor: SessionActor, gateway: Gateway, message: Incoming, ma
     """Return the prompt for the agent: the text and the files; "" if there is nothing.
 
     Files are stored in the session. Parts that cannot be read are reported to the person at once. Raises NotDelivered,
-    and what `SessionActor.keep` raises.
+    and what `SessionActor.archive` raises.
     """
     text = message.text
     # "//" is the escape for a text that begins with a slash. A forwarded text is never a command, so it needs none.
@@ -226,7 +226,7 @@ async def reply(
     """Run one turn for a message and send its answer, how it ended, and how full the window is (S4.02, S4.03).
 
     A `key` that the session has seen runs nothing: the outcome of that turn is sent again. Raises what
-    `SessionActor.say` raises, and NotDelivered.
+    `SessionActor.run_turn` raises, and NotDelivered.
     """
     async with progress:
         prompt = await prompt_of(actor, gateway, message, max_file_bytes)

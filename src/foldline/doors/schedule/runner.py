@@ -223,7 +223,7 @@ class ScheduleRunner:
             return await self._pool.actor(entry.session_id)
         policy = entry.settings.policy
         if entry.session_key is not None:
-            return await self._pool.bound(entry.session_key, policy=policy, title=f"Schedule: {entry.name}")
+            return await self._pool.session_for_key(entry.session_key, policy=policy, title=f"Schedule: {entry.name}")
         day = entry.local(parse_timestamp(run.due))
         return await self._pool.create(policy=policy, title=f"Schedule: {entry.name}, {day}")
 

@@ -73,41 +73,41 @@ class PageServer:
     served: Served
     api: httpx.Client
 
-    def created(self, **given: str) -> str:
-        """A new session; its id."""
+    def create_session(self, **given: str) -> str:
+        """Create a session; return its id."""
         return str(self._json(self.api.post("/v1/sessions", json=given))["id"])
 
-    def said(self, session: str, text: str) -> dict[str, Any]:
-        """How a turn ended."""
+    def say(self, session: str, text: str) -> dict[str, Any]:
+        """Run a turn; return how it ended."""
         return self._json(self.api.post(f"/v1/sessions/{session}/messages", json={"text": text}))
 
-    def got(self, path: str) -> dict[str, Any]:
-        """What a path answers."""
+    def fetch(self, path: str) -> dict[str, Any]:
+        """The JSON at a path."""
         return self._json(self.api.get(path))
 
     def gate(self, text: str) -> None:
-        """Hold back the answer to a text after its first piece, until `let`."""
+        """Hold back the answer to a text after its first piece, until `open_gate`."""
         self.model.gates[text] = asyncio.Event()
 
-    def let(self, text: str) -> None:
-        """Let it go on."""
+    def open_gate(self, text: str) -> None:
+        """Let the held answer continue."""
         self.served.set(self.model.gates[text])
 
     def folded(self) -> str:
         """A session with a summary over its beginning, shortened results after that, and messages that are whole."""
-        session = self.created(title=TITLE)
-        self.said(session, f"Here is markup: {MARKUP}")
+        session = self.create_session(title=TITLE)
+        self.say(session, f"Here is markup: {MARKUP}")
         for number in range(5):
-            self.said(session, report(number))
+            self.say(session, report(number))
         for number in range(8):
-            self.said(session, f"What is on page {number} of the ledger?")
+            self.say(session, f"What is on page {number} of the ledger?")
         return session
 
     def long(self) -> str:
         """A session of 124 messages in two turns."""
-        session = self.created(title="Long")
+        session = self.create_session(title="Long")
         for _ in range(2):
-            self.said(session, "Read line by line")
+            self.say(session, "Read line by line")
         return session
 
     def _json(self, response: httpx.Response) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def listed(page: Page, served: PageServer) -> None:
 
 def size(served: PageServer, session: str) -> int:
     """The context of a session, in tokens."""
-    return int(served.got(f"/v1/sessions/{session}")["figures"]["current_context_tokens"])
+    return int(served.fetch(f"/v1/sessions/{session}")["figures"]["current_context_tokens"])
 
 
 def say(page: Page, words: str) -> None:

@@ -152,8 +152,8 @@ def test_a_phone_shows_one_thing_at_a_time_behind_tabs(browser: Browser, served:
 
 
 def test_all_is_reached_by_the_keyboard_alone(page: Page, served: PageServer, folded: str) -> None:
-    other = served.created(title="Newest")
-    served.said(other, "Hello")
+    other = served.create_session(title="Newest")
+    served.say(other, "Hello")
     listed(page, served)
     focused = page.locator(":focus")
     press = page.keyboard.press
@@ -248,7 +248,7 @@ def test_the_scheme_is_chosen_by_the_button_and_kept(browser: Browser, served: P
 def test_nothing_moves_for_those_who_want_it_so(browser: Browser, served: PageServer) -> None:
     context = browser.new_context(reduced_motion="reduce")
     page = entered(context)
-    served.created(title="Still")
+    served.create_session(title="Still")
     page.goto(served.url)
     mark = page.locator(".running").first
     expect(mark).to_be_attached()

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.xdist_group("context page")  # one server, and one sess
 
 
 def test_a_message_is_pinned_and_unpinned(page: Page, served: PageServer) -> None:
-    session = served.created(title="Pins")
-    served.said(session, "Keep this")
+    session = served.create_session(title="Pins")
+    served.say(session, "Keep this")
     opened(page, served, session)
     item = everything(page).filter(has_text="Keep this").first
     item.get_by_role("button").click()
@@ -41,9 +41,9 @@ def test_a_message_is_pinned_and_unpinned(page: Page, served: PageServer) -> Non
 
 
 def test_compacting_shows_the_figures_before_and_after_and_undo_takes_it_back(page: Page, served: PageServer) -> None:
-    session = served.created(title="Compacted")
+    session = served.create_session(title="Compacted")
     for number in range(3):
-        served.said(session, report(number))
+        served.say(session, report(number))
     before = size(served, session)
     opened(page, served, session)
     page.get_by_role("button", name="Compact…").click()
@@ -59,14 +59,14 @@ def test_compacting_shows_the_figures_before_and_after_and_undo_takes_it_back(pa
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Compact…")).to_be_focused()
     expect(shown(page).filter(has_text="The user reports of towns")).to_have_count(1)
-    assert "the towns" in served.got(f"/v1/sessions/{session}/folds")["folds"][-1]["reason"]
+    assert "the towns" in served.fetch(f"/v1/sessions/{session}/folds")["folds"][-1]["reason"]
     page.get_by_role("button", name="Undo").click()
     expect(page.locator("#announcer")).to_have_text("1 fold taken back")
     expect(page.locator(".pane.all [data-state='hidden']")).to_have_count(0)
 
 
 def test_a_compaction_that_is_refused_says_why(page: Page, served: PageServer) -> None:
-    session = served.created(title="Empty")
+    session = served.create_session(title="Empty")
     opened(page, served, session)
     page.get_by_role("button", name="Compact…").click()
     dialog = page.get_by_role("dialog", name="Compact")
@@ -77,7 +77,7 @@ def test_a_compaction_that_is_refused_says_why(page: Page, served: PageServer) -
 
 
 def test_a_turn_said_on_the_page_is_answered_piece_by_piece(page: Page, served: PageServer) -> None:
-    session = served.created(title="Said")
+    session = served.create_session(title="Said")
     opened(page, served, session)
     served.gate("Please wait")
     say(page, "Please wait")
@@ -85,7 +85,7 @@ def test_a_turn_said_on_the_page_is_answered_piece_by_piece(page: Page, served: 
     expect(steps.filter(has_text="assistant").locator(".words")).to_have_text("First")
     expect(page.locator(".state")).to_have_text("running")
     expect(page.get_by_role("button", name="Cancel the turn")).to_be_visible()
-    served.let("Please wait")
+    served.open_gate("Please wait")
     expect(steps.filter(has_text="assistant").locator(".words")).to_have_text(
         "First a piece, then <i>the rest</i> of the answer."
     )
@@ -97,7 +97,7 @@ def test_a_turn_said_on_the_page_is_answered_piece_by_piece(page: Page, served: 
 
 
 def test_calls_of_tools_are_lines_of_the_turn(page: Page, served: PageServer) -> None:
-    session = served.created(title="Tools")
+    session = served.create_session(title="Tools")
     opened(page, served, session)
     say(page, "What is on page 3 of the ledger?")
     steps = page.get_by_role("list", name="The turn as it happens").get_by_role("listitem")
@@ -107,7 +107,7 @@ def test_calls_of_tools_are_lines_of_the_turn(page: Page, served: PageServer) ->
 
 
 def test_a_turn_is_cancelled_from_the_page(page: Page, served: PageServer) -> None:
-    session = served.created(title="Cancelled")
+    session = served.create_session(title="Cancelled")
     opened(page, served, session)
     served.gate("Do not wait")
     say(page, "Do not wait")
@@ -118,12 +118,12 @@ def test_a_turn_is_cancelled_from_the_page(page: Page, served: PageServer) -> No
 
 
 def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served: PageServer) -> None:
-    session = served.created(title="Together")
+    session = served.create_session(title="Together")
     for number in range(4):
-        served.said(session, report(number))
+        served.say(session, report(number))
     opened(page, served, session)
     expect(page.locator(".pane.shown [data-fold]")).to_have_count(0)
-    served.said(session, report(4))
+    served.say(session, report(4))
     steps = page.get_by_role("list", name="The turn as it happens").get_by_role("listitem")
     expect(steps.filter(has_text="folded")).to_contain_text("summarize")
     expect(steps.last).to_contain_text("Noted: Report 4.")
@@ -134,15 +134,15 @@ def test_what_another_client_says_is_seen_live_with_its_folds(page: Page, served
 
 
 def test_the_list_marks_a_session_that_is_at_work(page: Page, served: PageServer) -> None:
-    session = served.created(title="At work")
+    session = served.create_session(title="At work")
     listed(page, served)
     item = page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text="At work")
     expect(item.locator(".running")).to_be_hidden()
     served.gate("All wait")
     with ThreadPoolExecutor(1) as beside:
-        turn = beside.submit(served.said, session, "All wait")
+        turn = beside.submit(served.say, session, "All wait")
         expect(item.locator(".running")).to_be_visible()
-        served.let("All wait")
+        served.open_gate("All wait")
         assert turn.result()["reason"] == "done"
     expect(item.locator(".running")).to_be_hidden()
     expect(item.locator(".turns")).to_have_text("1 turn")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.xdist_group("context page")  # one server, and one sess
 def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(
     page: Page, served: PageServer, folded: str
 ) -> None:
-    row = served.got(f"/v1/sessions/{folded}")
+    row = served.fetch(f"/v1/sessions/{folded}")
     listed(page, served)
     item = page.get_by_role("list", name="Sessions").get_by_role("listitem").filter(has_text=TITLE)
     meter = item.get_by_role("meter", name="Context")
@@ -45,7 +45,7 @@ def test_the_list_shows_how_full_each_context_is_and_what_it_runs_on(
 
 
 def test_the_filter_narrows_the_list_and_says_when_nothing_is_left(page: Page, served: PageServer, folded: str) -> None:
-    served.created(title="Another matter")
+    served.create_session(title="Another matter")
     listed(page, served)
     items = page.get_by_role("list", name="Sessions").get_by_role("listitem")
     expect(items.filter(has_text="Another matter")).to_have_count(1)
@@ -94,8 +94,8 @@ def test_a_session_shows_its_window_by_parts_its_totals_and_its_turns(
     page: Page, served: PageServer, folded: str
 ) -> None:
     opened(page, served, folded)
-    context = served.got(f"/v1/sessions/{folded}/context")
-    session = served.got(f"/v1/sessions/{folded}")
+    context = served.fetch(f"/v1/sessions/{folded}/context")
+    session = served.fetch(f"/v1/sessions/{folded}")
     expect(page.locator(".sum")).to_contain_text(f"{context['tokens']:,} of {WINDOW_TOKENS:,} tokens")
     for name, tokens in context["parts"].items():
         if tokens:
@@ -103,7 +103,7 @@ def test_a_session_shows_its_window_by_parts_its_totals_and_its_turns(
     expect(page.locator(".totals > div").filter(has_text="Prompt").locator("dd").first).to_have_text(
         f"{session['usage']['prompt_tokens']:,}"
     )
-    turns = served.got(f"/v1/sessions/{folded}/turns")["turns"]
+    turns = served.fetch(f"/v1/sessions/{folded}/turns")["turns"]
     bars = page.get_by_role("list", name="Turns").get_by_role("button")
     expect(bars).to_have_count(len(turns))
     folding = next(turn for turn in turns if turn["folds"])
@@ -112,7 +112,7 @@ def test_a_session_shows_its_window_by_parts_its_totals_and_its_turns(
 
 def test_a_turn_leads_to_its_messages(page: Page, served: PageServer, folded: str) -> None:
     opened(page, served, folded)
-    turn = served.got(f"/v1/sessions/{folded}/turns")["turns"][1]
+    turn = served.fetch(f"/v1/sessions/{folded}/turns")["turns"][1]
     page.get_by_role("list", name="Turns").get_by_role("button").nth(1).press("Enter")
     first = page.get_by_role("list", name="Everything").locator(f"[data-start='{turn['start']}']")
     expect(first.get_by_role("button")).to_be_focused()
@@ -124,7 +124,7 @@ def test_what_the_model_sees_has_one_row_per_message_with_its_tokens(
     page: Page, served: PageServer, folded: str
 ) -> None:
     opened(page, served, folded)
-    rows = served.got(f"/v1/sessions/{folded}/context")["rows"]
+    rows = served.fetch(f"/v1/sessions/{folded}/context")["rows"]
     found = page.locator(".pane.shown [data-start]")
     expect(found).to_have_count(len(rows))
     assert found.locator(".tokens").all_text_contents() == [f"{row['tokens']:,}" for row in rows]
@@ -160,7 +160,7 @@ def test_a_shortened_result_is_half_shaded_and_its_original_is_whole(
     assert "gradient" in item.evaluate("item => getComputedStyle(item).backgroundImage")
     item.get_by_role("button").click()
     seq = item.get_attribute("data-start")
-    whole = served.got(f"/v1/sessions/{folded}/history/{seq}")
+    whole = served.fetch(f"/v1/sessions/{folded}/history/{seq}")
     expect(details(page).locator("pre").last).to_have_text(whole["results"][0]["text"])
     expect(details(page).locator(".why")).to_contain_text(whole["folds"][0]["reason"])
 
