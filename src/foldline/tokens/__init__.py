@@ -5,8 +5,7 @@ The estimate (`ESTIMATE`) needs no vocabulary. An exact counter implements the s
 
 from __future__ import annotations
 
-from foldline.tokens.chars import CharsPerFour, MessageCounter
-from foldline.tokens.estimate import ESTIMATE, Counter
+from foldline.tokens.estimate import ESTIMATE, CharsPerFour, Counter, MessageCounter
 from foldline.tokens.media import image_size, image_size_of_base64, pdf_pages_of_base64
 from foldline.tokens.sizes import (
     content_bytes,

@@ -1,6 +1,6 @@
-"""Estimate the tokens of plain text without a vocabulary.
+"""Estimates of tokens without a vocabulary: our own, and characters divided by four.
 
-The estimate counts the boundaries at which a byte-pair tokenizer cuts (blanks, punctuation, case changes, digits,
+`ESTIMATE` counts the boundaries at which a byte-pair tokenizer cuts (blanks, punctuation, case changes, digits,
 scripts). It uses operations that run at C speed, and errs slightly high.
 """
 
@@ -10,10 +10,11 @@ import zlib
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from foldline.messages import Document, Image, Json, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from foldline.tokens.languages import tokens_beyond_english
 from foldline.tokens.scripts import CONTROLS, tokens_one_by_one
 
-__all__ = ["ESTIMATE", "Counter"]
+__all__ = ["ESTIMATE", "CharsPerFour", "Counter", "MessageCounter"]
 
 
 class Counter(Protocol):
@@ -25,6 +26,13 @@ class Counter(Protocol):
 
     def text(self, text: str, /) -> int:
         """Count the tokens of `text`: 0 for "", never negative. Never raises, not even for lone surrogates."""
+
+
+class MessageCounter(Counter, Protocol):
+    """A counter with its own rule for whole messages. No overhead is added to its counts."""
+
+    def message(self, message: Message, /) -> int:
+        """Count the tokens of one message. Never raises."""
 
 
 # The cost of a character by its class and the class before it: a letter after a letter costs next to nothing, a capital
@@ -153,3 +161,48 @@ def _sum(values: bytes) -> int:
 
 
 ESTIMATE: Final[Counter] = _Estimate()
+
+
+# --- characters divided by four ---------------------------------------------------------------------------------------
+# The estimate of many agents, for users who want the same figures (S2.09).
+
+
+class CharsPerFour:
+    """ceil(characters / 4) of a message's text, thinking and tool-call arguments; an image is 1,200 tokens.
+
+    These are the figures of the checkpoint system. Frames, roles and tool names are not counted, so short messages are
+    underestimated. Reported usage replaces the counts that it covers, and does not scale the others.
+    """
+
+    # Not scaled: users of that system compare figures, and a ratio of ours would make them differ.
+    scaled: Final = False
+    name: Final = "characters / 4"
+    CHARS_PER_TOKEN: Final = 4
+    IMAGE_TOKENS: Final = 1_200
+
+    def text(self, text: str, /) -> int:
+        """ceil(characters / 4). O(1)."""
+        return -(-len(text) // self.CHARS_PER_TOKEN)
+
+    def message(self, message: Message, /) -> int:
+        """ceil(characters of all parts / 4), rounded once for the whole message. O(parts)."""
+        return -(-sum(map(self._chars, message.parts)) // self.CHARS_PER_TOKEN)
+
+    def _chars(self, part: Part) -> int:
+        match part:
+            case Text(text=text) | Reasoning(text=text):
+                return _length(text)
+            case ToolCall(arguments=arguments):
+                return _length(arguments)
+            case Image():
+                return self.IMAGE_TOKENS * self.CHARS_PER_TOKEN
+            case ToolResult(parts=parts):
+                return sum(map(self._chars, parts))
+            case Document(text=text) if text:
+                return _length(text)
+            case _:
+                return _length(part.raw)
+
+
+def _length(value: Json) -> int:
+    return len(value) if isinstance(value, str) else 0 if value is None else len(str(value))
