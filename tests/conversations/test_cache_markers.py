@@ -1,4 +1,4 @@
-"""A client's cache markers that are too many, or out of order: the rest of its request is sent as its very bytes."""
+"""Cache markers that are too many or out of order are corrected; the rest of the request keeps its bytes."""
 
 from __future__ import annotations
 

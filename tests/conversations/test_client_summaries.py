@@ -1,4 +1,4 @@
-"""From which requests of clients a question may go on: those that real clients send, and none that could act on it."""
+"""Client requests that a summary may continue: those that real clients send, and none that could act on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One conversation: what is kept free for the reply, what is counted, and how it is written back into the bytes."""
+"""One conversation: the room for the reply, the token counts, and the splicing into the client's bytes."""
 
 from __future__ import annotations
 

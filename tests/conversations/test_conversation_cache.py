@@ -1,4 +1,4 @@
-"""The conversations in memory, against a dictionary that does the same the slow way."""
+"""The conversation cache, compared with a dictionary that does the same the slow way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOMY = 10**12
 
 @dataclass
 class Weight:
-    """Stands for a conversation: all that is asked of it here is its weight."""
+    """Stands for a conversation: only its weight matters here."""
 
     weight_bytes: int
 

@@ -1,4 +1,4 @@
-"""What a branch of a conversation takes over of the one that it branches off from."""
+"""The events that a branch inherits from its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chains by which a conversation is known again: exact but for cache markers, and tolerant of spelling."""
+"""Hash chains that identify a conversation: exact except for cache markers, and tolerant of spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be sent before it is taken up: only what would go out as it came anyway."""
+"""Requests that are sent before they are recorded: only those that would pass unchanged anyway."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ dialects = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 async def passes(service: Conversations, dialect: str, wires: list[Wire], window: int = WIDE, **fields: Any) -> bool:
-    """Whether a request may be sent at once; it is taken up then."""
+    """Whether a request may be sent at once; it is recorded then."""
     asked = service.incoming(body_of(dialect, wires, **fields), window)
     found = service.passes_unchanged(asked)
     hold = await service.plan(asked)
@@ -284,7 +284,7 @@ def test_a_client_that_leaves_while_much_is_taken_up_finds_its_conversation_agai
 
 @pytest.mark.parametrize("kind", ["users", "shell"])
 def test_in_a_store_folds_of_any_kind_of_history_are_found_again(kind: str, tmp_path: Path) -> None:
-    """What a model said may stand in items that are not known to be its own, or be left out by a client."""
+    """Words of a model may be in items that are not known as its own, or left out by a client."""
     dialect = "openai-chat" if kind == "users" else "openai-responses"
     wires: list[Wire] = []
     for number in range(24):

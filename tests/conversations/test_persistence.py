@@ -1,4 +1,4 @@
-"""Conversations in a store: let go of, come back, gone on with by another process, and read by nobody else."""
+"""Conversations in a store: evicted, resumed, continued by another process, and read by no other client."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_an_edit_of_what_was_let_go_of_forks(places: Places, kind: str) -> None:
 
 
 def test_a_branch_of_one_whose_session_was_let_go_of_begins_with_all_of_its_messages(places: Places) -> None:
-    """It had to go between being found and being branched off: what is left in memory is no whole history."""
+    """A source that is evicted before it is branched has no whole history in memory."""
     wires, edited = turns("openai-chat", 16), turns("openai-chat", 16, mark="e")
 
     async def work() -> None:

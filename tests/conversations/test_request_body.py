@@ -1,4 +1,4 @@
-"""The body of a request: what is not changed stays the very bytes, and what is no request is refused by name."""
+"""The body of a request: unchanged parts keep their bytes, and an invalid body is refused with its place."""
 
 from __future__ import annotations
 

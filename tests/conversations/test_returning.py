@@ -1,4 +1,4 @@
-"""A conversation that comes back after a restart is counted as its provider counted it, and not folded again for it."""
+"""After a restart a conversation keeps its provider's token counts, and is not folded again without need."""
 
 from __future__ import annotations
 

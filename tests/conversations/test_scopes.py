@@ -1,4 +1,4 @@
-"""Clients whose system text or tools change from request to request: one conversation, and one prefix."""
+"""Clients whose system text or tools change between requests: one conversation, one cached prefix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foldline.messages import Json
 
 
 class Writer:
-    """A model that writes the same summary each time, and how often it was asked."""
+    """A model that writes the same summary each time, and counts its calls."""
 
     model = "some-model"
 

@@ -1,4 +1,4 @@
-"""Conversations found without ids, folded, and sent on: in every dialect, side by side, edited and asked again."""
+"""Conversations found without ids, folded and sent on: in every dialect, concurrently, after edits and repeats."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ def test_an_edit_forks_and_both_ways_go_on(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_rollback_shows_what_a_fresh_conversation_must_show(dialect: str) -> None:
-    """The newest words of the user are shown, and no more is folded than what is there."""
+    """The newest words of the user are shown, and only existing messages are folded."""
     wires = turns(dialect, 13)
 
     async def work(service: Conversations) -> None:

@@ -1,4 +1,4 @@
-"""Two clients with a beginning in common: nothing of one is in the requests of the other but what both sent."""
+"""Two clients with a common beginning: nothing of one reaches the other except what both have sent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SECRET = re.compile(r"(?:ALICE|BOB|KEY)[\w-]*")
 
 @dataclass
 class Telltale:
-    """A model that writes all the secrets that it sees into its summary, and by whose key it was asked."""
+    """A model that writes all secrets that it sees into its summary; records the keys of its callers."""
 
     key: str
     model: str = "some-model"
@@ -197,7 +197,7 @@ def _courses(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Two clients with `shared` turns in common, who send in turn: through two processes on one store, or one alone."""
+    """Two clients with `shared` turns in common, who alternate: through two processes on one store, or one."""
 
     dialect: str
     shared: int

@@ -1,4 +1,4 @@
-"""A store that is lost costs a warning: requests go on, none waits, none is mixed up with another."""
+"""A lost store costs a warning: requests go on, none waits, and none is mixed up with another."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_what_is_evicted_while_the_store_is_lost_is_another_conversation_later(t
 
 
 def test_an_edit_while_the_store_is_lost_begins_anew(tmp_path: Path) -> None:
-    """What was let go of is in the store alone; what is left in memory is no history to go on from."""
+    """Released messages are in the store only; the rest in memory cannot be continued."""
     wires, edited = turns("openai-chat", 30), turns("openai-chat", 30, mark="e")
 
     async def work() -> None:

@@ -1,4 +1,4 @@
-"""`kill -9` under load, in files and in PostgreSQL: what was acknowledged is there, once, and no turn is left open."""
+"""`kill -9` under load, in files and in PostgreSQL: acknowledged messages are there once, and no turn stays open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kept sessions as the tests of the commands about them want them: with folds, with sub-agents."""
+"""Stored sessions with folds and with sub-agents, for tests of the commands about sessions."""
 
 from __future__ import annotations
 

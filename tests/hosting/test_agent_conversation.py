@@ -1,4 +1,4 @@
-"""A conversation over its sessions: nothing that was kept is thrown away, and a full disk takes no answer."""
+"""A conversation over its sessions: nothing stored is thrown away, and a full disk loses no answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of a user in a session: what is kept of them, and what the model is told."""
+"""Files of a user in a session: their storage, and the text for the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server hands the interpreter from thread to thread soon, and looks for cycles in what is new."""
+"""A server process switches threads quickly, and collects garbage among new objects only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From settings to what an agent runs on: which model, which window, which servers."""
+"""The runtime of an agent from its settings: model, window and MCP servers."""
 
 from __future__ import annotations
 

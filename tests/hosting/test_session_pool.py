@@ -1,4 +1,4 @@
-"""Sessions as actors: one thing at a time each, others beside it, nothing lost whoever leaves and whatever ends."""
+"""Sessions as actors: ordered within one, concurrent between several; nothing is lost when callers or processes end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANTHROPIC = "model: {{dialect: anthropic, provider: anthropic, base_url: '{url}'
 
 @contextmanager
 def held(first: str | FakeReply) -> Iterator[tuple[Served, Callable[[], None]]]:
-    """A server whose first reply waits until it is let go, and whose others are "ok"."""
+    """A server whose first reply waits for the test, and whose others are "ok"."""
     gate = asyncio.Event()
     reply = FakeReply(first) if isinstance(first, str) else first
     with serve(FakeProvider([replace(reply, gate=gate), FakeReply("ok")], repeat=True)) as served:

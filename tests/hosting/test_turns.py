@@ -1,4 +1,4 @@
-"""Turns as records tell them, messages that no strict JSON can hold among them."""
+"""Turns read from records, with messages that strict JSON cannot hold."""
 
 from __future__ import annotations
 

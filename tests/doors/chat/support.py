@@ -1,4 +1,4 @@
-"""A chat without a terminal: lines from a list, everything shown in a text, the model a fake over a real connection."""
+"""A chat without a terminal: lines from a list, output in a string, a fake model over a real connection."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Typed:
 
 @dataclass
 class Held:
-    """How a chat ended: its exit code, what was shown, what was asked."""
+    """The end of a chat: its exit code, its output and its questions."""
 
     code: int
     text: str

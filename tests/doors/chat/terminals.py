@@ -1,4 +1,4 @@
-"""The program in a terminal of its own: a pseudo-terminal, driven as a person would."""
+"""The program in a pseudo-terminal, driven as a person would drive it."""
 
 from __future__ import annotations
 

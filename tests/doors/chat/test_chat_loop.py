@@ -1,4 +1,4 @@
-"""A chat from its first line to its last: turns, commands, questions, and what is left on disk."""
+"""A chat from its first line to its last: turns, commands, questions, and the files that it leaves."""
 
 from __future__ import annotations
 

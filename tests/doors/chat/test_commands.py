@@ -1,4 +1,4 @@
-"""What counts as a whole number that a person typed."""
+"""Whole numbers as a person types them."""
 
 from __future__ import annotations
 

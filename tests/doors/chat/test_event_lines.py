@@ -1,4 +1,4 @@
-"""One line for each thing that happened: what it is about, and nothing twice."""
+"""One line for each event, without repetition."""
 
 from __future__ import annotations
 

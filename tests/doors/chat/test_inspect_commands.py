@@ -1,4 +1,4 @@
-"""What a session cost: cached tokens at their price, estimates marked, unknown prices said."""
+"""The cost of a session: cached tokens at their price, estimates marked, unknown prices named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C stops what runs, twice leaves; a signal to end leaves in order."""
+"""Ctrl-C stops the running work, twice it leaves; a signal ends the chat in order."""
 
 from __future__ import annotations
 

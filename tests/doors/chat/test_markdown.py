@@ -1,4 +1,4 @@
-"""An answer is cut into blocks while it streams, and none of it is lost."""
+"""An answer is split into blocks while it streams, and no part of it is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal would obey reaches it as text."""
+"""Control sequences reach the terminal as visible text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call runs only where the person said so, after seeing all of it."""
+"""A tool call runs only with the person's consent, given after seeing all of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of each event, at any width, on any kind of terminal."""
+"""The display of each event, at any width, on any kind of terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user gets wrong is one clear line on standard error, with the right exit code, and nothing is sent or kept."""
+"""A mistake of the user is one clear line on standard error, with the right exit code; nothing is sent or stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chat platform on paper: the Protocol `Gateway` in forty lines, for tests of the desk that need no server."""
+"""A chat platform on paper: the Protocol `Gateway` in forty lines, for tests of `ChatGateway` without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The desk, on a platform of paper: what it takes over is answered once, in order, whatever happens."""
+"""The chat gateway on a platform of paper: each stored message is answered once, in order, despite any failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from foldline.testing import FakeProvider, FakeReply
 async def desk_over(
     paper: Gateway, url: str, folder: Path, *, grace_seconds: float = 5.0, **acted: Any
 ) -> AsyncIterator[tuple[ChatGateway, list[str]]]:
-    """A desk that runs until the block ends; and what its owner is told."""
+    """Run a gateway until the block ends; yield it and the notices for its owner."""
     notices: list[str] = []
     stopping = asyncio.Event()
     async with session_pool(url, folder, **acted) as pool:
@@ -278,7 +278,7 @@ def test_a_session_that_another_process_holds_is_said_to_be_in_use(tmp_path: Pat
 
 
 def test_a_full_disk_keeps_messages_with_the_platform(tmp_path: Path) -> None:
-    """The inbox cannot be written: nothing is said to have arrived until it can."""
+    """While the inbox cannot be written, no arrival is confirmed."""
     kept, aside = tmp_path / "sessions" / "remembered.json", tmp_path / "aside"
 
     async def talk(served: Served) -> tuple[list[str], list[str], bool]:

@@ -1,4 +1,4 @@
-"""What Telegram hands over, read: whose words, where, and with what."""
+"""Updates of Telegram, parsed: author, place, text and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long texts in messages: nothing lost, none too long, code blocks whole, characters whole."""
+"""Long texts split into messages: nothing lost, none too long, code blocks and characters whole."""
 
 from __future__ import annotations
 

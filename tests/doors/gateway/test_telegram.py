@@ -1,4 +1,4 @@
-"""Talking with the agent on Telegram, as a person sees it."""
+"""A conversation with the agent on Telegram, as a person sees it."""
 
 from __future__ import annotations
 

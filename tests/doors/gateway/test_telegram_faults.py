@@ -1,4 +1,4 @@
-"""What goes wrong between the bot and Telegram: nothing is lost, nothing is answered twice."""
+"""Faults between the bot and Telegram: nothing is lost, and nothing is answered twice."""
 
 from __future__ import annotations
 

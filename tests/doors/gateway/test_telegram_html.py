@@ -1,4 +1,4 @@
-"""Markdown of a model in Telegram's HTML: its looks, and nothing else that it might want."""
+"""Markdown of a model as Telegram's HTML: its formatting, and no other tag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The application behind a real uvicorn, over a fake model that has one too."""
+"""The application behind a real uvicorn, over a fake model behind another."""
 
 from __future__ import annotations
 

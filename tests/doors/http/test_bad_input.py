@@ -1,4 +1,4 @@
-"""What is wrong with a request is said as problem+json, with the field named; never with a fault of the server."""
+"""Every fault of a request is a problem+json that names the field, and never a fault of the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real command: started, asked, stopped in order and at once, killed and started again."""
+"""The real command: started, queried, stopped gracefully and at once, killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in: with the token, from here, and not too often."""
+"""Admission: by token, by origin and by rate."""
 
 from __future__ import annotations
 

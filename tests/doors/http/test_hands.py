@@ -1,4 +1,4 @@
-"""Sessions that are not this server's to write: taken, of another dialect, being compacted; and stores that fail."""
+"""Sessions that this server cannot write: taken, of another dialect, being compacted; and stores that fail."""
 
 from __future__ import annotations
 

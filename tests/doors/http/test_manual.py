@@ -1,4 +1,4 @@
-"""docs/http.md tells all of it, and its session with curl does what stands there."""
+"""docs/http.md is complete, and its session with curl works as printed."""
 
 from __future__ import annotations
 

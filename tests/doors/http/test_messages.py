@@ -1,4 +1,4 @@
-"""Saying something over HTTP: as one answer, as events; again under the same key; many at once; left alone."""
+"""Turns over HTTP: as one answer, as events, repeated under a key, concurrent, and abandoned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from foldline.testing import FakeReply
 
 
 class Model:
-    """A model that waits where it is told to, calls a tool where it is told to, and fails where it is told to."""
+    """A model that waits, calls a tool or fails, as the prompt says."""
 
     def __init__(self) -> None:
         self.gates: dict[str, asyncio.Event] = {}

@@ -1,4 +1,4 @@
-"""Schemathesis holds the server to its own document: what it says is taken is taken, what it says comes back comes."""
+"""Schemathesis checks the server against its own document, in both directions."""
 
 from __future__ import annotations
 

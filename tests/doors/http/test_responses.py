@@ -1,4 +1,4 @@
-"""Whatever a session holds can be written as JSON."""
+"""Every content of a session can be written as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that bring no request, or read no answer, are cut off; where a server may listen."""
+"""Connections that send no request or read no answer are cut off; addresses where a server may listen."""
 
 from __future__ import annotations
 

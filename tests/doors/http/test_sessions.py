@@ -1,4 +1,4 @@
-"""Sessions over HTTP: begun, listed, looked at from all sides, folded and unfolded, removed."""
+"""Sessions over HTTP: created, listed, read, folded, unfolded and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that a model made slow keep nobody else waiting, and no process from its end."""
+"""Slow tool calls delay no other request, and no stop of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event streams: live for one session and for all, bounded for slow readers, gone with those that leave."""
+"""Event streams: live for one session and for all, bounded for slow readers, ended for clients that disconnect."""
 
 from __future__ import annotations
 

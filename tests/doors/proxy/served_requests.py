@@ -1,4 +1,4 @@
-"""What a proxy tells of a working day: requests of several clients, with folds, recoveries, refusals and faults."""
+"""The records of a working day of a proxy: several clients, with folds, recoveries, refusals and faults."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fold(start: int, stop: int, before: int, after: int, *why: str) -> Fold:
 
 
 def served_request(number: int = 1, **given: Any) -> ServedRequest:
-    """One request that went well, but for what is given."""
+    """One successful request, with some fields changed."""
     usual: dict[str, Any] = {
         "at": BEGAN + timedelta(seconds=number),
         "method": "POST",

@@ -66,7 +66,7 @@ _MARK: Final = re.compile(r"\[\[(c\d+)-(\d+)\]\]")
 
 @dataclass(slots=True)
 class Storm:
-    """The script of the upstream: what it was asked for, and what it did wrong by order."""
+    """The script of the upstream: its requests, and the faults that the test ordered."""
 
     random: random.Random
     attempts: Counter[str] = field(default_factory=Counter)
@@ -142,7 +142,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Client:
-    """One user: turn after turn of one conversation; what fails is asked again, byte for byte."""
+    """One user: turn after turn of one conversation; a failed request is repeated byte for byte."""
 
     url: str
     name: str

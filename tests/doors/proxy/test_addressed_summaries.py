@@ -1,4 +1,4 @@
-"""A summary is asked for where its client asks: at a deployment of Azure's, at a gateway's path, with its query."""
+"""A summary is requested at the path of its client's request: an Azure deployment, a gateway's path, a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of requests that are compressed: read, bounded, and sent on as they came where nothing is changed."""
+"""Compressed request bodies: read, bounded, and sent on as they came if nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request with too many cache markers goes on with those that are taken, and its client is told."""
+"""A request with too many cache markers is sent with the valid ones, and its client is warned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths that name model and stream: Gemini's own, Vertex AI's for both makers, and Bedrock's for Claude."""
+"""Paths that name the model and the stream: Gemini, Vertex AI for both makers, Bedrock for Claude."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real command: started, asked through the providers' own paths, stopped in order and at once."""
+"""The real command: started, queried at the providers' paths, stopped gracefully and at once."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_it_says_where_it_listens_passes_on_and_lets_streams_end_when_it_stops(h
 
 
 class Slow:
-    """A model that never ends its summaries; the test is told when the first one is asked for."""
+    """A model that never ends its summaries; the test learns when the first one is requested."""
 
     def __init__(self) -> None:
         self.asked, self.never = threading.Event(), asyncio.Event()

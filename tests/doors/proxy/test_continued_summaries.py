@@ -1,4 +1,4 @@
-"""Summaries that the proxy asks for by going on from the client's own request."""
+"""Summaries that continue the client's own request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the proxy refuses is an error of the client's own dialect, in words that clients know."""
+"""Refusals of the proxy are errors of the client's own dialect, in words that clients recognise."""
 
 from __future__ import annotations
 

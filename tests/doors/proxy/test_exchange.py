@@ -1,4 +1,4 @@
-"""Requests through the whole proxy, over real connections, to a provider that refuses what providers refuse."""
+"""Requests through the whole proxy, over real connections, to a provider with real refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An upstream that fails in every way behind the real `foldline proxy`: nothing crashes, mixes up or stays open."""
+"""An upstream that fails in every way behind the real `foldline proxy`: no crash, no mix-up, no open connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in, what is taken off before anything behind sees it, and how clients are refused."""
+"""Admission to the proxy: the rules, the removal of the token, and the form of refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MESSAGES = "/v1/messages"
 
 
 class Seen:
-    """An application that keeps what it was asked. `status` is what its client got."""
+    """An application that records its requests. `status` is that of its response."""
 
     def __init__(self, rules: GateRules) -> None:
         self.gate = Gate(self, rules)

@@ -1,4 +1,4 @@
-"""What an upstream taught one client about images and roles, that client's next proxy knows; another's does not."""
+"""Lessons of an upstream about images and roles outlive the proxy, for the client that learned them alone."""
 
 from __future__ import annotations
 

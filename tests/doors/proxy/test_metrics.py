@@ -1,4 +1,4 @@
-"""The figures for Prometheus: named with their units, counted truly, and not made endless by any client."""
+"""Prometheus metrics: named with their units, counted correctly, and bounded whatever clients send."""
 
 from __future__ import annotations
 

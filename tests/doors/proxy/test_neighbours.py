@@ -1,4 +1,4 @@
-"""No client changes what another client is sent: attacks by text, by errors and by what is shared."""
+"""No client changes the requests of another: attacks by text, by errors and by shared state."""
 
 from __future__ import annotations
 

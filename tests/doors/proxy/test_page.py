@@ -1,4 +1,4 @@
-"""The page of the proxy, over HTTP and in a real browser: true, live, safe, by keyboard, for everybody's eyes."""
+"""The page of the proxy, over HTTP and in a real browser: correct, live, safe and accessible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A part that the upstream refuses, through the whole proxy: the client's session goes on without it."""
+"""A part that the upstream refuses, through the whole proxy: the client's session continues without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which paths are looked into: what ends like one of a dialect and is none passes."""
+"""Paths of the dialects; a path that only ends like one passes through."""
 
 from __future__ import annotations
 

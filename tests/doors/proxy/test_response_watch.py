@@ -1,4 +1,4 @@
-"""An answer is looked at in passing: the same is seen however it is cut into pieces."""
+"""The watch of a response sees the same however the response is cut into pieces."""
 
 from __future__ import annotations
 

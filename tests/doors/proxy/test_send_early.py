@@ -1,4 +1,4 @@
-"""A request that is sure to pass goes out before anything is done with it, and nothing is lost when that breaks off."""
+"""A request that is sure to pass is sent before it is recorded, and nothing is lost when that fails."""
 
 from __future__ import annotations
 

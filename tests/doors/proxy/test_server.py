@@ -1,4 +1,4 @@
-"""The proxy's server: requests however they come, cuts that look like cuts, waits that end, and a stop in order."""
+"""The proxy's server: odd requests, visible cuts, bounded waits, and a graceful stop."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def test_an_answer_that_is_read_slowly_comes_whole(quick: SocketServer) -> None:
 
 @dataclass
 class Streams:
-    """An application whose answers end when they are told to, or when their client is gone."""
+    """An application whose responses end on request, or when the client is gone."""
 
     end: asyncio.Event = field(default_factory=asyncio.Event)
     left: int = 0

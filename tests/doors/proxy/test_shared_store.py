@@ -1,4 +1,4 @@
-"""Several proxies over one PostgreSQL: what one has folded all send the same way, and a database may be lost."""
+"""Several proxies over one PostgreSQL: all send the folds of one, and the database may be lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page is told: totals that are true, bounded memory, and news at a steady pace."""
+"""The state of the page: correct totals, bounded memory, and changes at a steady pace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries come from the upstream with the client's own key, each asked for once."""
+"""Summaries come from the upstream with the client's own key, and each is requested once."""
 
 from __future__ import annotations
 

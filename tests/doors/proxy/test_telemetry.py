@@ -1,4 +1,4 @@
-"""Spans and metrics by OpenTelemetry's conventions: right names, the request's own times, and nothing that was said."""
+"""Spans and metrics by OpenTelemetry's conventions: right names, the request's own times, and no content."""
 
 from __future__ import annotations
 

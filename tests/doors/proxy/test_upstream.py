@@ -1,4 +1,4 @@
-"""What goes to the upstream and what comes back is what was sent; what breaks is told from what ended."""
+"""Bytes pass the upstream client unchanged in both directions; a broken response is told from a complete one."""
 
 from __future__ import annotations
 

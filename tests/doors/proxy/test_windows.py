@@ -1,4 +1,4 @@
-"""The window of a model: a setting, else what refusals taught, else what the upstream tells, else the catalogue."""
+"""The window of a model: a setting, else a refusal, else the upstream's report, else the catalogue."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_server_that_says_nothing_leaves_it_to_the_catalogue(dialect: str) -> 
 
 @dataclass
 class Upstream:
-    """A server that can be started anew with another window; keeps who asked for it."""
+    """A server that can be restarted with another window; records who queried it."""
 
     fake: FakeProvider
     asked: list[dict[str, str]] = field(default_factory=list)

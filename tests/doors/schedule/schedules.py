@@ -1,4 +1,4 @@
-"""A schedule over a fake model and a clock that is set by hand, for tests of what is run when."""
+"""A schedule over a fake model and a clock that is set by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def entry_of(cron: str = "0 7 * * *", name: str = "morning", **more: Any) -> Sch
 
 
 class ManualSchedule:
-    """A schedule, its clock, and the lines that it told."""
+    """A schedule, its clock, and its notices."""
 
     def __init__(self, schedule: ScheduleRunner, clock: ManualClock, lines: list[str]) -> None:
         self.schedule, self.clock, self.lines = schedule, clock, lines

@@ -1,4 +1,4 @@
-"""The schedule with the real APScheduler and the real time; what holds for its runs is in test_runner."""
+"""The schedule with the real APScheduler and the real time; test_runner has the rules of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a run arrives once, signed, whole and nowhere else; what does not arrive is said without secrets."""
+"""The report of a run is delivered once, signed, whole and to no other place; failures are logged without secrets."""
 
 from __future__ import annotations
 

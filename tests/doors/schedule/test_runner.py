@@ -1,4 +1,4 @@
-"""What is run when: once for each due time, whatever happens to the process, its clock and its neighbours."""
+"""Runs of a schedule: one for each due time, despite failures of processes, clocks and other entries."""
 
 from __future__ import annotations
 

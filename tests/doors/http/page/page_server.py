@@ -43,7 +43,7 @@ def _page_of_ledger(number: int) -> tuple[str, dict[str, Any]]:
 
 @dataclass(slots=True)
 class Model:
-    """What the fake model says. A reply to words that end with "wait" goes on only when it is let."""
+    """The fake model. A reply to a text that ends with "wait" continues only after `open_gate`."""
 
     gates: dict[str, asyncio.Event] = field(default_factory=dict)
 

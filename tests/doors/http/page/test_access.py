@@ -1,4 +1,4 @@
-"""The context page for everybody: by keyboard alone, by name, in both schemes, on a phone; nothing from elsewhere."""
+"""Accessibility of the page: keyboard, names, colour schemes, small screens; and no foreign resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done on the page: pins, folds, turns; seen live by whoever did them; and who may."""
+"""Actions on the page: pins, folds and turns, shown live on all pages; and who may act."""
 
 from __future__ import annotations
 

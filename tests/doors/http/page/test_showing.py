@@ -1,4 +1,4 @@
-"""What the page shows, in a real browser over the real server: the list, and one session with why and the original."""
+"""The contents of the page in a real browser: the list, and one session with reasons and originals."""
 
 from __future__ import annotations
 
