@@ -83,6 +83,32 @@ def test_without_foldline_bench_the_help_says_where_its_commands_come_from() -> 
     assert "foldline-bench" in lines["tune"]
 
 
+# Runs the command as if only what `foldline` itself depends on was installed.
+BARE = """
+import sys
+sys.modules.update(dict.fromkeys(("aiohttp", "apscheduler", "platformdirs", "pydantic", "telegram", "yaml")))
+from foldline.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["chat"], "chat"),
+        (["serve"], "serve"),
+        (["proxy", "--upstream", "http://127.0.0.1:9"], "proxy"),
+        (["telegram"], "telegram"),
+        (["schedule", "run"], "schedule"),
+        (["schedule", "list"], "schedule"),
+    ],
+)
+def test_a_command_names_its_own_extra_and_not_one_that_is_a_part_of_it(arguments: list[str], extra: str) -> None:
+    done = subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f" needs an extra: pip install 'foldline[{extra}]'\n")
+
+
 def test_no_command_shows_the_help() -> None:
     result = invoke()
     assert result.exit_code == 2

@@ -117,7 +117,7 @@ def bench(
         with _ended_like_ctrl_c(), _progress() as on_step:
             result = run_bench(plan, on_step)
     except KeyboardInterrupt:
-        log("stopped; no system was finished, and nothing is kept")
+        log("stopped; no system had finished, and nothing is saved")
         raise
     written = _rounded(result)
     if json_file is not None:
@@ -130,8 +130,9 @@ def bench(
         log(f"wrote {html_file}")
     _print(result)
     if result["partial"]:
-        kept = "" if json_file or html_file else ", which nothing keeps (--json would)"
-        log(f"stopped; the figures are those of the systems that were finished{kept}; the same command begins anew")
+        # A bench is not resumed: runs of different hours, on a machine with other work, would not compare.
+        saved = "" if json_file or html_file else " and are not saved (--json saves them)"
+        log(f"stopped; the figures are those of the systems that had finished{saved}; the same command starts over")
         click.get_current_context().exit(_STOPPED)
 
 

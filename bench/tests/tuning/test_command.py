@@ -290,7 +290,7 @@ def test_what_was_stopped_or_killed_goes_on_and_leaves_no_process_behind(tmp_pat
         code, said = ended
         assert (code, said.splitlines()[-1]) == (
             130,
-            f"foldline: stopped; {first} results are kept, the same command goes on",
+            f"foldline: stopped; {first} results are stored; the same command continues",
         )
         if (killed := stopped(command, file, first + 4, signal.SIGKILL)) is None:
             continue

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from foldline.cli.options import agent_options
-from foldline.errors import InvalidInput, MissingExtra
+from foldline.cli.options import agent_options, needs_extra
+from foldline.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = ["chat"]
 
-# The packages of the extra `chat`. They are looked up but not imported, so that the prompt is on screen first.
-_NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pypdf", "yaml")
+# The packages of the extra `chat`.
+_NEEDED: Final = ("httpx", "platformdirs", "prompt_toolkit", "pydantic", "pypdf", "yaml")
 
 
 @click.command()
+@needs_extra("chat", "the chat", _NEEDED)
 @agent_options
 @click.option(
     "--resume", metavar="ID", is_flag=False, flag_value="latest", help="Continue a session; by default the last one."
@@ -54,10 +55,6 @@ def chat(
 
     Exit codes: 0 done; 1 the turn failed, did not fit or was cut off; 2 bad usage; 130 stopped.
     """
-    from importlib.util import find_spec
-
-    if any(find_spec(name) is None for name in _NEEDED):
-        raise MissingExtra("chat", "the chat")
     storage = _storage(store, keep=not no_save, resume=resume)
     return _run(options, workspace, storage, resume=resume, yes=yes, verbose=verbose, once=once, as_json=as_json)
 

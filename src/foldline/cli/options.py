@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
+from importlib.util import find_spec
 from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["agent_options", "size_list_tokens", "size_or_none_tokens", "size_tokens", "store_option", "yes_option"]
+from foldline.errors import MissingExtra
+
+__all__ = [
+    "agent_options",
+    "needs_extra",
+    "size_list_tokens",
+    "size_or_none_tokens",
+    "size_tokens",
+    "store_option",
+    "yes_option",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -22,6 +33,25 @@ yes_option: Final = click.option(
     "--yes", is_flag=True, help="Run allowed tools; without it each call is refused, as there is nobody to ask."
 )
 """Consent given in advance, where there is nobody to ask."""
+
+
+def needs_extra(extra: str, what: str, packages: Sequence[str]) -> Callable[[Command], Command]:
+    """Wrap a command so that it raises MissingExtra if a package of its extra is missing.
+
+    It goes above the options: those of an agent import settings, whose own extra is only a part of what a server needs.
+    """
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def run(**arguments: Any) -> Any:
+            # Looked up but not imported: a chat has its prompt on screen before most of these packages are loaded.
+            if any(find_spec(name) is None for name in packages):
+                raise MissingExtra(extra, what)
+            return command(**arguments)
+
+        return cast(Command, run)
+
+    return decorate
 
 
 def agent_options(command: Command) -> Command:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.cli.console import log
+from foldline.cli.options import needs_extra
 from foldline.doors.access import TOKEN, names_of, token_of
-from foldline.errors import InvalidInput, MissingExtra
+from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import STORE, in_one_line, store_place
 
 if TYPE_CHECKING:
@@ -20,11 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["proxy"]
 
-_NEEDED: Final = ("aiohttp", "httptools", "httpx", "platformdirs", "prometheus_client", "starlette", "uvicorn")
+_NEEDED: Final = (
+    "aiohttp",
+    "httptools",
+    "httpx",
+    "platformdirs",
+    "prometheus_client",
+    "pydantic",
+    "starlette",
+    "uvicorn",
+)
 _MIB: Final = 2**20
 
 
 @click.command()
+@needs_extra("proxy", "the proxy", _NEEDED)
 @click.option(
     "--upstream",
     metavar="URL",
@@ -94,11 +105,7 @@ def proxy(
     signal stops at once.
     """
     import asyncio
-    from importlib.util import find_spec
 
-    # Before the imports below, so that the error names the extra and not the first module that is missing.
-    if any(find_spec(name) is None for name in _NEEDED):
-        raise MissingExtra("proxy", "the proxy")
     from foldline.doors.proxy.gate import GateRules
     from foldline.doors.proxy.server import listen, loop_factory
     from foldline.doors.proxy.startup import ProxySettings

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.cli.console import json_out, log, terminal
-from foldline.cli.options import agent_options, store_option, yes_option
-from foldline.errors import InvalidInput, MissingExtra
+from foldline.cli.options import agent_options, needs_extra, store_option, yes_option
+from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line
 from foldline.messages import Json
 from foldline.text.formatting import DASH
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["schedule"]
 
-_NEEDED: Final = ("apscheduler", "httpx", "platformdirs", "yaml")
+_NEEDED: Final = ("apscheduler", "httpx", "platformdirs", "pydantic", "yaml")
+_needs_schedule: Final = needs_extra("schedule", "runs at set times", _NEEDED)
 
 
 @click.group()
@@ -37,6 +38,7 @@ def schedule() -> None:
 
 
 @schedule.command("run")
+@_needs_schedule
 @store_option
 @agent_options
 @yes_option
@@ -50,7 +52,6 @@ def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, g
     Due times that were missed while nothing ran are made up for at once, by one run of each entry. Several of these
     commands, foldline serve and foldline telegram may share a store: one of them runs each due time.
     """
-    _check_extra()
     from foldline.hosting.process import run_until_signal
 
     async def door(shutdown: ShutdownRequest) -> None:
@@ -60,6 +61,7 @@ def run_all(*, store: str | None, options: Options, workspace: str, yes: bool, g
 
 
 @schedule.command("now")
+@_needs_schedule
 @click.argument("name")
 @store_option
 @agent_options
@@ -70,18 +72,17 @@ def run_one(*, name: str, store: str | None, options: Options, workspace: str, y
 
     Exit codes: 0 done; 1 the run or a delivery failed; 2 bad usage; 130 stopped.
     """
-    _check_extra()
     return asyncio.run(_run_one(name, options, workspace, store, yes=yes))
 
 
 @schedule.command("list")
+@_needs_schedule
 @store_option
 @agent_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 @in_one_line
 def list_all(*, store: str | None, options: Options, workspace: str, as_json: bool) -> None:
     """List the entries: when each is due next, and how its last run ended."""
-    _check_extra()
     from foldline.doors.schedule.entries import entries_of
     from foldline.hosting.runtime import settings_for
     from foldline.hosting.session_choice import store_place
@@ -105,13 +106,6 @@ def list_all(*, store: str | None, options: Options, workspace: str, as_json: bo
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
-
-
-def _check_extra() -> None:
-    from importlib.util import find_spec
-
-    if any(find_spec(name) is None for name in _NEEDED):
-        raise MissingExtra("schedule", "runs at set times")
 
 
 @asynccontextmanager

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.cli.console import log
-from foldline.cli.options import agent_options, store_option, yes_option
+from foldline.cli.options import agent_options, needs_extra, store_option, yes_option
 from foldline.doors.access import TOKEN, names_of, token_of
-from foldline.errors import MissingExtra
 from foldline.hosting.session_choice import in_one_line
 
 if TYPE_CHECKING:
@@ -24,10 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["serve"]
 
-_NEEDED: Final = ("httpx", "platformdirs", "prometheus_client", "starlette", "uvicorn", "yaml")
+_NEEDED: Final = ("httpx", "platformdirs", "prometheus_client", "pydantic", "starlette", "uvicorn", "yaml")
 
 
 @click.command()
+@needs_extra("serve", "the server", _NEEDED)
 @click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8791, show_default=True, help="0 takes a free one.")
 @click.option(
@@ -74,11 +74,7 @@ def serve(
     paused then; a second signal stops at once. What was accepted is on disk in any case.
     """
     import asyncio
-    from importlib.util import find_spec
 
-    # Before the imports below, so that the error names the extra and not the first module that is missing.
-    if any(find_spec(name) is None for name in _NEEDED):
-        raise MissingExtra("serve", "the server")
     from foldline.doors.http.guard import GuardRules
     from foldline.doors.http.requests import BodyLimits
     from foldline.doors.http.server import listen

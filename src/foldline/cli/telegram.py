@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from foldline.cli.console import log
-from foldline.cli.options import agent_options, store_option, yes_option
-from foldline.errors import InvalidInput, MissingExtra
+from foldline.cli.options import agent_options, needs_extra, store_option, yes_option
+from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import in_one_line
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["telegram"]
 
 TOKEN: Final = "FOLDLINE_TELEGRAM_TOKEN"
-_NEEDED: Final = ("httpx", "platformdirs", "pypdf", "telegram", "yaml")
+_NEEDED: Final = ("httpx", "platformdirs", "pydantic", "pypdf", "telegram", "yaml")
 # BotFather does not document the form. This is that of all tokens so far, with room on both sides: it is there to catch
 # a file that holds something else.
 _TOKEN_SHAPE: Final = re.compile(r"\d{1,20}:[\w-]{20,100}")
@@ -30,6 +30,7 @@ _MOST_TOKEN_BYTES: Final = 4_096
 
 
 @click.command()
+@needs_extra("telegram", "Telegram", _NEEDED)
 @click.option("--token-file", metavar="FILE", help=f"A file with the bot's token; else {TOKEN} has it.")
 @click.option(
     "--user",
@@ -67,10 +68,7 @@ def telegram(
     Exit codes: 0 stopped; 2 bad usage, nobody is allowed, or the token is refused.
     """
     import asyncio
-    from importlib.util import find_spec
 
-    if any(find_spec(name) is None for name in _NEEDED):
-        raise MissingExtra("telegram", "Telegram")
     bot = _TelegramBot(
         users=users or _users(options),
         token=_token(token_file),

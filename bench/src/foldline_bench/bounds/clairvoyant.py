@@ -1,7 +1,7 @@
 """The cheapest choice of what to hide, with knowledge of what every later reply will refer to.
 
-What a policy's requests still showed has to be shown at the same requests; everything else may leave after it has been
-sent once. This says how much knowing what will be needed is worth at most, beside knowing when to fold (`bound`).
+References that a policy's requests met have to be met at the same requests; everything else may leave after it has been
+sent once. This bounds the value of knowing what will be needed, as `schedule` does for knowing when to fold.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ReferenceNeed:
-    """So many tokens of a message have to be shown up to and with a request."""
+    """So many tokens of a message have to be shown up to and including a request."""
 
     message: int
     last_request: int
@@ -69,16 +69,15 @@ def least_hiding_tokens(
     rule: CacheRule,
     cold: Collection[int] = frozenset(),
 ) -> float:
-    """The least bill if, before the newest cut, only needed messages are shown. O(requests · messages).
+    """Return the least bill if only needed messages are shown before the newest cut. O(requests · messages).
 
-    A fold may reach to `latest_cuts` at each request, and writes only what stands after its cut: what is needed before
-    it, and what leaves there once it is needed no more, costs no writing. So no choice of what to hide and when, at
-    places however many, pays less.
-
-    The further a fold reaches, the less it writes and the less each later request shows. So each fold reaches as far as
-    it may, and goes on from the least bill so far; and a cut is worth going on with only while no newer one has as low
-    a bill. There is one fold to try for each request, and few cuts to go on with.
+    At each request a fold may reach up to `latest_cuts`. It writes only what is after its cut: neither what is needed
+    before the cut nor what leaves there later costs writing. So no choice of what to hide and when, however fine, pays
+    less.
     """
+    # The further a fold reaches, the less it writes and the less each later request shows. So each fold reaches as far
+    # as it may, from the least bill so far, and a cut is dropped once a newer one has as low a bill. That leaves one
+    # fold to try for each request, and few cuts to extend.
     at = list(accumulate((float(tokens) for new in arrivals for tokens in new), initial=0.0))
     dying: dict[int, list[ReferenceNeed]] = defaultdict(list)
     alive = [0.0] * (len(at) - 1)
@@ -91,6 +90,7 @@ def least_hiding_tokens(
         for need in dying[request]:
             alive[need.message] -= need.tokens
         come += len(new)
+        # Several facts of a message may together count more tokens than it has: it is shown once.
         shown = list(accumulate(map(min, alive[:come], sizes), initial=fixed_tokens))
         whole, latest, oldest = request == 0 or request in cold, min(latest_cuts[request], come), min(bills)
         tokens = {cut: shown[cut] + at[come] - at[cut] for cut in (*bills, latest)}
@@ -107,20 +107,18 @@ def least_hiding_tokens(
 
 
 def _worth_going_on(bills: Mapping[int, float]) -> dict[int, float]:
-    """The cuts of which no newer one has as low a bill: the oldest of them has the lowest."""
-    kept: dict[int, float] = {}
+    """Return the cuts for which no newer cut has as low a bill."""
+    useful: dict[int, float] = {}
     least = inf
     for cut, bill in sorted(bills.items(), reverse=True):
         if bill < least:
-            kept[cut] = least = bill
-    return kept
+            useful[cut] = least = bill
+    return useful
 
 
 def met_of(recording: MeasuredSession, watching: WatchedSender) -> tuple[MetReference, ...]:
-    """The references that the requests met, as far as one message alone held the fact. O(size of the session).
-
-    A fact that several earlier messages hold could be shown by any of them: such a reference asks for nothing.
-    """
+    """Return the references that the requests met, if a single message held the fact. O(size of the session)."""
+    # A fact in several earlier messages could be shown by any of them. To demand one would make the bound too high.
     reader = recording.reader.copy()
     holders: Mapping[str, list[int]] = defaultdict(list)
     out: list[MetReference] = []
@@ -143,10 +141,9 @@ def met_of(recording: MeasuredSession, watching: WatchedSender) -> tuple[MetRefe
 def needs_of(
     met: Iterable[MetReference], recording: MeasuredSession, watching: WatchedSender, *, far_only: bool, whole: bool
 ) -> tuple[ReferenceNeed, ...]:
-    """What must stay for these references. With `whole`, the message that holds the fact stays whole.
-
-    One token of each fact is left out for rounding. O(references).
-    """
+    """Return what must stay for these references; with `whole`, the messages that hold them in full. O(references)."""
+    # One token less for each fact: tokens of a fact alone and within a text may differ by one, and this is a lower
+    # bound.
     wanted = [one for one in met if one.far or not far_only]
     if not whole:
         last = {(one.message, one.fact): one.request for one in wanted}
@@ -157,7 +154,7 @@ def needs_of(
 
 
 def clairvoyant_of(watching: WatchedSender, recording: MeasuredSession, course: Course) -> Clairvoyant:
-    """The least bills for a replayed session at the recall that it reached; `course` is that of the replay."""
+    """Return the least bills for a replayed session at the recall that it reached; `course` is that of the replay."""
     fixed = watching.fixed_entries()
     made = [index for index, sent in enumerate(watching.sent) if sent]
     before = [0, *(watching.come[index] for index in made)]

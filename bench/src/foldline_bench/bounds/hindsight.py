@@ -1,7 +1,7 @@
 """How far a policy's bill is from the best in hindsight, with folds that show as much as its own did.
 
-A `WatchedSender` is a `Managed` sender that records every message in the form in which it was first sent, and how far
-the policy's folds reached. `bound_of` makes the bound's model of that: docs/design/007-the-bound.md.
+A `WatchedSender` records every message in the form in which it was first sent, and how far the policy's folds reached.
+`bound_of` turns that into the input of the bound: docs/design/007-the-bound.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ USUAL_SHARE = 0.5
 
 
 class WatchedSender(Managed):
-    """A `Context` that is replayed and watched; goes in the place of `Managed`."""
+    """A `Managed` sender that records sizes, cuts and requests."""
 
     def __init__(self, context: Context, *, pauses: Pauses | None = None) -> None:
         super().__init__(context, pauses=pauses)
@@ -50,7 +50,7 @@ class WatchedSender(Managed):
         self._speaking: list[Seq] = []
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """What `append` and `prepare` make of it. Raises DoesNotFit. O(messages)."""
+        """Append and prepare. Raises DoesNotFit. O(messages)."""
         before = self.context.event_count
         messages: Sequence[Wire] = ()
         try:
@@ -58,6 +58,7 @@ class WatchedSender(Managed):
             messages = sent.messages
             return sent
         finally:
+            # A refused request may have folded before it failed: its events count too.
             self._note(before)
             self.messages.append(messages)
             self.sent.append(bool(messages))
@@ -68,7 +69,8 @@ class WatchedSender(Managed):
             if isinstance(event, Entry):
                 self._take(event)
             elif isinstance(event, Fold) and event.form and event.start >= came:
-                self.first_tokens[event.start] = event.tokens  # shortened before it was ever sent
+                # Shortened on arrival: the longer form was never sent, so no bill has it.
+                self.first_tokens[event.start] = event.tokens
         self.come.append(len(self.first_tokens))
         cut, span = self._cut()
         self.cuts.append(cut)
@@ -82,7 +84,8 @@ class WatchedSender(Managed):
             self._speaking.append(entry.seq)
 
     def _cut(self) -> tuple[Seq, Seq]:
-        """Where the newest change ends, and where the newest digest does."""
+        """Return where the newest change ends, and where the newest digest does."""
+        # From the newest on, and only as far as the newest digest: O(what is shown in full).
         changed = 0
         for tile in reversed(self.context.view.tiles):
             if tile.fold is not None:
@@ -93,13 +96,14 @@ class WatchedSender(Managed):
         return changed, 0
 
     def keep_tokens(self, fixed_tokens: float) -> float:
-        """Newest tokens that the policy keeps whole when it folds: its digest share of the landing."""
+        """Return how many of the newest tokens a fold of the policy keeps whole: its digest share of the landing."""
         policy, limit = self.context.policy, self.context.limits.input_tokens
         share = max((r.kept_share for r in policy.reducers if isinstance(r, HasKeptShare)), default=Digest().keep)
         return share * policy.landing_tokens(limit, int(fixed_tokens), default=0.60)
 
     def fixed_entries(self) -> set[Seq]:
-        """Entries that stay as they are in every request: the head, as long as nothing in it was ever changed."""
+        """Return the entries that stay unchanged in every request."""
+        # The user's message belongs to them only if it is the only one: older ones may be folded once there is a newer.
         head = self.head | (set(self._speaking) if len(self._speaking) == 1 else set())
         shown = {entry.seq for tile in self.context.view.tiles if tile.fold is None for entry in tile.entries}
         changed = {seq for tile in self.context.view.tiles for seq in tile.forms}
@@ -121,10 +125,10 @@ class Course:
 
 
 def course_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_every: int | None = None) -> Course:
-    """What a policy's run tells about the session and its folds. O(requests · messages).
+    """Describe a session and the folds of a policy's run as the bound's model sees them. O(requests · messages).
 
-    A cut is where the policy's `keep` begins, or where its fold reached to if that is newer. What its folds changed
-    behind the cut counts as if it had been shown less before the cut: the size of each request is the real one.
+    A cut is where the policy's `keep` begins, or where its fold reached if that is newer. What its folds changed behind
+    the cut counts as if less had been shown before the cut, so that the size of each request is the real one.
     """
     fixed = watching.fixed_entries()
     sizes = [0 if seq in fixed else tokens for seq, tokens in enumerate(watching.first_tokens)]
@@ -144,7 +148,9 @@ def course_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_ev
         cut = max(cut, watching.spans[made[place]], usual)
         after = at[count] - at[cut]
         if after > min(turn.tokens - fixed_tokens, turn.tokens - turn.cached_tokens):
-            cut = changed  # most of what it changed is behind what is usually kept
+            # Most of what it changed is behind what is usually kept: with the usual cut, less than nothing would be
+            # shown or written for this fold.
+            cut = changed
         keep[place] = min(keep[place], at[count] - at[cut])
         folds.append((place, cut))
     points = [(at[cut], turns[i].tokens - fixed_tokens - (at[come[i]] - at[cut])) for i, cut in folds]
@@ -174,7 +180,8 @@ def course_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_ev
 
 
 def _least_share(written: Sequence[float], shown: Sequence[float]) -> float:
-    """The least share of what a fold of the policy showed anew that it had to write; at most all of it."""
+    """Return the least share of what a fold of the policy showed anew that it had to write; at most all of it."""
+    # The least over all folds, as the bound must not pay more than any real fold did.
     return min((max(0.0, min(1.0, a / b)) for a, b in zip(written, shown, strict=True) if b > 0), default=1.0)
 
 
@@ -202,9 +209,9 @@ class Bound:
 
 
 def bound_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_every: int | None = None) -> Bound:
-    """A replayed session's bill against the best in hindsight; `watching` was the sender. O(requests · messages).
+    """Compare a replayed session's bill with the best in hindsight; `watching` was its sender. O(requests · messages).
 
-    With `cold_every` both find no cache at each request of such a number, as in `bill_tokens`.
+    With `cold_every`, neither finds a cache at every request of such a number, as in `bill_tokens`.
     """
     course = course_of(done, watching, rule, cold_every=cold_every)
     made = [turn for turn, sent in zip(done.turns, watching.sent, strict=True) if sent]

@@ -1,9 +1,9 @@
 """The cheapest sequence of folds in hindsight: a lower bound for every schedule of such folds.
 
-A session is a stream of messages; before each request some more have come. A fold at a request, with a cut, shows
-everything before the cut shortened. Between folds the provider's cache holds what was sent; at a fold only what stands
-before the first change is still cached. The cheapest sequence is found by a dynamic programme over (request, cut), in
-O(requests · messages). docs/design/007-the-bound.md derives it, and says what is relaxed.
+A session is a stream of messages, of which some arrive before each request. A fold at a request has a cut, and shortens
+everything before it. Between folds the provider's cache holds what was sent; at a fold it holds only what is before the
+first change. A dynamic programme over (request, cut) finds the cheapest sequence in O(requests · messages).
+docs/design/007-the-bound.md derives it and says what is relaxed.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ class FoldSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ShownShares:
-    """How many tokens are shown in place of the oldest so many: linear between points, and on from the last.
+    """How many tokens are shown for the oldest so many: linear between points, and extrapolated after the last.
 
-    Points are (tokens before the cut, tokens shown for them), ascending in both; (0, 0) is taken for granted.
+    Points are (tokens before the cut, tokens shown for them), ascending in both; (0, 0) is implied.
     """
 
     points: tuple[tuple[float, float], ...]
 
     def __call__(self, tokens: float) -> float:
-        """Tokens shown for the oldest `tokens`. O(log points)."""
+        """Return the tokens shown for the oldest `tokens`. O(log points)."""
         index = min(bisect_right(self.points, (tokens, inf)), len(self.points) - 1)
         (x1, y1), (x0, y0) = self.points[index], self.points[index - 1] if index else (0.0, 0.0)
         return min(tokens, y0 + (tokens - x0) * (y1 - y0) / (x1 - x0))
 
     @classmethod
     def through(cls, points: Sequence[tuple[float, float]], share: float) -> ShownShares:
-        """The ascending line nearest to all points (isotonic regression); `share` of everything when there are none.
-
-        Beyond the last point it goes on as it came there.
-        """
+        """Return the ascending line nearest to all points; without points, `share` of everything."""
+        # Isotonic regression by pooling adjacent violators (Ayer et al., 1955). It has to ascend: a schedule that
+        # showed less by folding more would be cheaper for no reason that a real digest has.
         pools: list[tuple[list[float], float]] = []
         for tokens, shown in sorted((max(1.0, x), max(0.0, min(x, y))) for x, y in points):
             places, total = [tokens], shown
+            # A pool below its neighbour to the left is merged with it, until the means ascend.
             while pools and pools[-1][1] / len(pools[-1][0]) >= total / len(places):
                 before, more = pools.pop()
                 places, total = before + places, more + total
@@ -61,11 +61,9 @@ class ShownShares:
 
 
 def least_price(rule: CacheRule, tokens: float, written_tokens: float) -> float:
-    """The least that any request of at least so many tokens pays of which at least so many are written.
-
-    `request_price` without blocks, and without the fall of the price at the cache's minimum: one that is smaller pays
-    the full price for each token, and may pay more than one that is a little larger. O(steps).
-    """
+    """Return a lower bound on the price of a request of so many tokens, of which so many are written. O(steps)."""
+    # `request_price` is not monotonic: below the cache's minimum each token has the full price, so that a request can
+    # cost more than a slightly larger one; and blocks round down what is cached. A bound must not gain from either.
     read = rule.read_ratio * max(tokens, rule.minimum_tokens)
     price = read + (rule.write_ratio - rule.read_ratio) * written_tokens
     return (min(price, tokens) if tokens < rule.minimum_tokens else price) * rule.step(int(tokens)).input_ratio
@@ -85,34 +83,35 @@ class _Session:
     written_share: float
     in_place: bool
     keep_tokens: tuple[float, ...]
+    # Cuts before which less is shown than before an earlier one.
     dips: frozenset[int]
-    """Cuts before which less is shown than before an earlier one."""
 
     def tokens(self, request: int, cut: int) -> float:
-        """Size of a request whose last fold was at a cut."""
+        """Return the size of a request whose last fold was at this cut."""
         return self.fixed_tokens + self.shown[cut] + self.at[self.come[request]] - self.at[cut]
 
     def new_tokens(self, request: int) -> float:
-        """Tokens that arrived before a request."""
+        """Return the tokens that arrived since the previous request."""
         return self.at[self.come[request]] - (self.at[self.come[request - 1]] if request else 0.0)
 
     def cuts(self, request: int) -> range:
-        """Where a fold may cut: the newest `keep_tokens` stay."""
+        """Return where a fold may cut, so that the newest `keep_tokens` stay."""
         come = self.come[request]
         return range(1, bisect_right(self.at, self.at[come] - self.keep_tokens[request], 0, come + 1))
 
     def going_on(self, request: int, cut: int) -> float:
-        """The price of a request without a fold."""
+        """Return the price of a request without a fold; infinite if it is over its budget."""
         tokens = self.tokens(request, cut)
         if tokens > self.budgets[request]:
             return inf
         fresh = tokens if request == 0 or request in self.cold else self.new_tokens(request)
-        if cut == 0:  # nothing is relaxed before the first fold: any schedule sends exactly this
+        # Nothing is relaxed before the first fold: every schedule sends exactly this, so the exact price is a bound.
+        if cut == 0:
             return request_price(self.rule, round(tokens), round(tokens - fresh))
         return least_price(self.rule, tokens, fresh)
 
     def folding(self, request: int, before: int, cut: int) -> float:
-        """The price of a request with a fold that moves the cut."""
+        """Return the price of a request with a fold that moves the cut; infinite if it is over its budget."""
         tokens = self.tokens(request, cut)
         if tokens > self.budgets[request]:
             return inf
@@ -169,10 +168,10 @@ def _each(value: float | Sequence[float], count: int) -> tuple[float, ...]:
 
 
 def best_schedule(arrivals: Sequence[Sequence[int]], terms: CostTerms) -> FoldSchedule:
-    """The cheapest folds for a session that is known in advance. Raises InvalidInput if none keeps to the budget.
+    """Find the cheapest folds for a session that is known in advance. Raises InvalidInput if no folds meet the budget.
 
-    `arrivals` are, for each request, the sizes of the messages that came before it. O(requests · messages), and as much
-    again for each cut that `shown_at` lowers.
+    `arrivals` are, for each request, the sizes of the messages that arrived before it. O(requests · messages), and as
+    much again for each cut that `shown_at` lowers.
     """
     session = terms.of(arrivals)
     bills = [0.0] + [inf] * (len(session.at) - 1)
@@ -183,6 +182,7 @@ def best_schedule(arrivals: Sequence[Sequence[int]], terms: CostTerms) -> FoldSc
     cost, cut = min((bill, cut) for cut, bill in enumerate(bills))
     if cost == inf:
         raise InvalidInput("no sequence of folds keeps each request within its budget", place="budget_tokens")
+    # Backwards from the cheapest end: `moves` says from which cut each fold came.
     folds = []
     for request in range(len(arrivals) - 1, -1, -1):
         if cut in moves[request]:
@@ -192,15 +192,16 @@ def best_schedule(arrivals: Sequence[Sequence[int]], terms: CostTerms) -> FoldSc
 
 
 def _one_more(session: _Session, request: int, bills: Sequence[float]) -> tuple[list[float], Mapping[int, int]]:
-    """The least bills by cut with one more request, and which cut each fold that pays was from. O(messages)."""
+    """Extend the least bills by one request; return them, and the cut that each fold came from. O(messages)."""
     after = [inf] * len(bills)
     for cut in range(session.come[request] + 1):
         if bills[cut] < inf:
             after[cut] = bills[cut] + session.going_on(request, cut)
     moved: dict[int, int] = {}
-    # The price of a fold is linear in what was shown before, save where it is of no weight (cold, below the minimum):
-    # so the best earlier cut is a running minimum for each price of a token, and one for where it has none. Before a
-    # dip less is shown than before an earlier cut; then nothing is shown anew, and all earlier ones are tried.
+    # The price of a fold is linear in what was shown before, or does not depend on it (cold caches, below the minimum).
+    # So the best earlier cut is a running minimum for each price of a token, plus one for the case without weight. That
+    # makes the step O(messages) and not O(messages²). A cut that is a dip shows less than an earlier one, so nothing is
+    # shown anew and the price is not linear there: all earlier cuts are tried.
     rule, share = session.rule, session.written_share * session.in_place
     slopes = {step.input_ratio for step in rule.steps} | {1.0}
     weights = [0.0, *(ratio * share * (rule.write_ratio - rule.read_ratio) for ratio in slopes)]
@@ -221,7 +222,7 @@ def _one_more(session: _Session, request: int, bills: Sequence[float]) -> tuple[
 def schedule_cost_tokens(
     arrivals: Sequence[Sequence[int]], folds: Sequence[tuple[int, int]], terms: CostTerms
 ) -> float:
-    """The bill of these folds by the same model; infinite when a request is over budget or a cut is not allowed."""
+    """Return the bill of these folds; infinite if a request is over budget or a cut is not allowed."""
     session = terms.of(arrivals)
     chosen = dict(folds)
     total, cut = 0.0, 0

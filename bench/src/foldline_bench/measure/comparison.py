@@ -25,15 +25,17 @@ __all__ = ["common_sessions", "figures_over", "mark_front", "price_of", "recall_
 
 
 def common_sessions(sessions: Sequence[str], runs: Iterable[SystemRun]) -> list[str]:
-    """The sessions that all systems finished which are not set apart, in their order."""
+    """Return the sessions that all systems finished, in order; systems set apart do not count."""
+    # A figure over different sessions compares the sessions, not the systems.
     finished = [run["sessions"].keys() for run in runs if not run["apart"]]
     return [name for name in sessions if all(name in done for done in finished)]
 
 
 def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] | None) -> SystemFigures:
-    """One system over some sessions; `base` are the same sessions under no management, None when it did not finish.
+    """Return figures of one system over some sessions.
 
-    O(sessions · resamples) for each figure with an interval. `front` is left False: that needs the others.
+    `base` are the same sessions without management, None if that did not finish. `front` is False here, as it depends
+    on the other systems. O(sessions · resamples) for each figure with an interval.
     """
     requests = _sum(own, lambda one: one["requests"])
     tokens = _sum(own, lambda one: one["tokens"])
@@ -88,7 +90,7 @@ def _by_rule(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def price_of(price: Price, kind: str) -> float:
-    """The price with "warm" or with "cold" caches."""
+    """Return the price with "warm" or with "cold" caches."""
     return price["warm"] if kind == "warm" else price["cold"]
 
 
@@ -97,6 +99,7 @@ def _priced(own: Sequence[SessionFigures], base: Sequence[SessionFigures] | None
     if base is None:
         return SystemPrice(tokens=sum(costs), pooled_ratio=None, ratio=None)
     unmanaged = [price_of(one["cost"][rule], kind) for one in base]
+    # The ratio of the median session: a pooled one would be that of the few largest sessions.
     ratios = [cost / none for cost, none in zip(costs, unmanaged, strict=True) if none]
     pooled = sum(costs) / sum(unmanaged) if sum(unmanaged) else None
     return SystemPrice(tokens=sum(costs), pooled_ratio=pooled, ratio=interval(ratios, median_of))
@@ -115,6 +118,7 @@ def _recall(own: Sequence[SessionFigures]) -> RecallFigures:
 
 def _met_references(pairs: Sequence[Sequence[int]]) -> MetReferences:
     kept, total = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    # A session with one or two references would count as 0, 0.5 or 1, and weigh as much as one with a hundred.
     shares = [pair[0] / pair[1] for pair in pairs if pair[1] >= ENOUGH]
     return MetReferences(
         kept=kept, total=total, pooled=kept / total if total else None, per_session=interval(shares, mean_of)
@@ -146,13 +150,14 @@ def _summaries(own: Sequence[SessionFigures]) -> SummaryCosts:
 
 
 def recall_of(kept: MetReferences) -> float | None:
-    """A recall as one number: that per session, or the pooled one where no session makes enough references."""
+    """Return a recall as one number: the mean per session, or the pooled one if no session has enough references."""
     each: Interval | None = kept["per_session"]
     return kept["pooled"] if each is None else each["value"]
 
 
 def mark_front(figures: Sequence[SystemFigures]) -> None:
-    """Set `front` of those that no other sound one beats in both cost and far recall. O(n²)."""
+    """Set `front` of the systems that no other sound one beats in both cost and far recall. O(n²)."""
+    # An unsound system is not on the front and excludes no other: a request that is refused costs nothing.
     points: list[tuple[float, float, SystemFigures]] = []
     for one in figures:
         ratio, far = one["cost"][FRONT_RULE]["warm"]["ratio"], recall_of(one["recall"]["beyond"][1])
@@ -160,6 +165,7 @@ def mark_front(figures: Sequence[SystemFigures]) -> None:
             points.append((ratio["value"], far, one))
     for cost, far, one in points:
         one["front"] = not any(
+            # Of two that are equal in both, both stay.
             other_cost <= cost and other_far >= far and (other_cost, other_far) != (cost, far)
             for other_cost, other_far, _ in points
         )

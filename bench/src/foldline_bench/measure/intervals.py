@@ -1,4 +1,4 @@
-"""How far a figure over sessions could be off, had other sessions of the kind been recorded: bootstrap intervals."""
+"""Bootstrap intervals: how far a figure would differ if other sessions of the same kind had been recorded."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ __all__ = [
 ]
 
 FEWEST: Final = 5
-"""Sessions from which on an interval is shown: of fewer it is too narrow, and of one it is a point, as if certain."""
+"""The fewest sessions with an interval: with fewer it is too narrow, and with one it is a point, as if certain."""
 
+# Sessions are resampled, not requests: requests of one session depend on each other, and would make intervals far too
+# narrow.
 RESAMPLES: Final = 2_000
 SHARE: Final = 0.95
 SEED: Final = 20_261_128
@@ -48,26 +50,32 @@ def mean_of(values: Sequence[float]) -> float:
 
 @lru_cache(64)
 def resamples(size: int) -> tuple[tuple[int, ...], ...]:
-    """Draws of `size` out of `size` things, with replacement: the same ones each time. O(size), once."""
-    chance = Random(SEED)  # no secret hangs on it
+    """Return draws of `size` out of `size` things, with replacement. O(size), once."""
+    # Cached and seeded: all systems are resampled with the same draws, so that a difference between them is none of
+    # chance. The generator needs no cryptographic quality.
+    chance = Random(SEED)
     return tuple(tuple(chance.choices(range(size), k=size)) for _ in range(RESAMPLES))
 
 
 def enough(sessions: int) -> bool:
-    """Whether these are sessions enough for the ends of an interval to be shown."""
+    """Whether these are enough sessions for an interval."""
     return sessions >= FEWEST
 
 
 def is_conclusive(found: Interval | None) -> bool:
-    """Whether there are sessions enough for the ends of an interval to be shown."""
+    """Whether an interval is of enough sessions to be shown."""
     return found is not None and enough(found["sessions"])
 
 
 def interval(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Interval | None:
-    """The statistic, and the middle 95 % of its values over resamples (percentile bootstrap).
+    """Return the statistic, and the middle 95 % of its values over resamples; None if there are no values.
 
-    None when there are no values. O(resamples · n log n).
+    O(resamples · n log n).
     """
+    # The percentile bootstrap (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13): it needs no
+    # assumption on the distribution, and works for a median as for a mean. Corrected forms (BCa) gain little at this
+    # size.
+
     if not values:
         return None
     drawn = sorted(statistic([values[index] for index in draw]) for draw in resamples(len(values)))

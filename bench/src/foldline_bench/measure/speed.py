@@ -1,7 +1,7 @@
 """CPU time of one turn in a long session, and of `import foldline`.
 
-The price of a turn must follow what is new, not what there is. One session is run to its end and its turns are looked
-at where it has reached certain lengths. Turns that fold are set apart: they look at all that they fold.
+The cost of a turn must depend on what is new, not on the length of the session. One session runs to its end, and its
+turns are measured at certain lengths. Turns that fold are apart, as their cost depends on what they fold.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ LOOP_SIZES: Final = (2_500, 5_000, 10_000, 20_000)
 SAMPLE: Final = 100
 """Turns looked at before each length."""
 
-# The first turns are left out of the growth: they fill the caches.
+# The first turns fill caches, and would make the growth look smaller than it is.
 _WARM: Final = 30
 
-# With fewer turns no growth is given: a line through a few points means nothing.
+# A line through fewer points than this means nothing.
 _ENOUGH: Final = 10
 
 _WORDS: Final = (
@@ -102,7 +102,7 @@ def _output(turn: int) -> str:
 def loop(messages: int) -> Iterator[tuple[dict[str, Any], ...]]:
     """One tool loop in the Anthropic dialect: one call and one result per turn, signed thinking before the first call.
 
-    Such a loop has no place before which all may go (`View.cut`): what is folded always reaches its newest calls.
+    No point of such a loop may lose all that is before it (`View.cut`), so a fold always reaches the newest calls.
     """
     yield ({"role": "user", "content": "Mend the build."},)
     for turn in range((messages - 1) // 2):
@@ -117,10 +117,9 @@ def loop(messages: int) -> Iterator[tuple[dict[str, Any], ...]]:
 
 
 def run_loop(policy: str, messages: int, window: int) -> tuple[list[tuple[int, float, bool]], list[int]]:
-    """Each turn of such a loop, as `run` has it; and how many entries were in memory after each.
+    """Return each turn of such a loop, as `run` does, and how many entries were in memory after each.
 
-    As the agent does it, what folds stand for leaves memory after each of them. Where a policy asks a model, it is
-    given one short text.
+    As in the agent, folded entries leave memory after each fold. A policy that needs a model gets one short text.
     """
     context = Context(dialect="anthropic", policy=policy, window=window, max_output_tokens=0)
     turns, held = [], []
@@ -139,7 +138,7 @@ def run_loop(policy: str, messages: int, window: int) -> tuple[list[tuple[int, f
 
 
 def run(policy: str, messages: int, window: int) -> list[tuple[int, float, bool]]:
-    """Each turn of such a session: messages so far, CPU seconds of `append` and `prepare`, and whether it folded."""
+    """Run such a session; return for each turn the messages so far, its CPU seconds, and whether it folded."""
     context = Context(policy=policy, window=window, max_output_tokens=0)
     turns = []
     so_far = 0
@@ -154,7 +153,7 @@ def run(policy: str, messages: int, window: int) -> list[tuple[int, float, bool]
 
 
 def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES) -> tuple[list[TurnSpeed], CostGrowth]:
-    """The turns before each length, and how the time of all turns grows with the messages so far."""
+    """Return the turns before each length, and how the time of all turns grows with the messages so far."""
     out = []
     for size in sizes:
         sample = [turn for turn in turns if turn[0] <= size][-SAMPLE:]
@@ -169,7 +168,9 @@ def speed(turns: Sequence[tuple[int, float, bool]], sizes: Sequence[int] = SIZES
 
 
 def _exponent(points: Sequence[tuple[int, float]]) -> float | None:
-    """Slope of log time over log messages (least squares); None with too few points."""
+    """Return the slope of log time over log messages by least squares; None with too few points."""
+    # On logarithmic axes time ~ messages^k is a line with slope k: 0 is constant, 1 linear. The slope needs no length
+    # at which to compare, and no machine.
     logs = [(math.log(size), math.log(seconds)) for size, seconds in points if seconds > 0]
     if len({size for size, _ in logs}) < _ENOUGH:
         return None
@@ -188,10 +189,11 @@ print(*sorted({name.split(".")[0] for name in set(sys.modules) - before} - sys.s
 
 
 def import_time(runs: int) -> ImportSpeed:
-    """Import the package in fresh interpreters. Raises CalledProcessError when that fails."""
+    """Import the package in fresh interpreters. Raises CalledProcessError if that fails."""
     found = []
     for _ in range(runs):
         done = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True)
         seconds, _, modules = done.stdout.partition("\n")
         found.append(ImportSpeed(float(seconds), tuple(modules.split())))
+    # The minimum: other work of the machine can only add to it.
     return min(found, key=lambda each: each.seconds)

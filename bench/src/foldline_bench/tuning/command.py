@@ -138,7 +138,7 @@ def _report_when_stopped(state: Path, *, fresh: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         again = "the same command without --fresh" if fresh else "the same command"
         count = trial_count(state)
-        log(f"stopped; {plural(count, 'result')} {'is' if count == 1 else 'are'} kept, {again} goes on")
+        log(f"stopped; {plural(count, 'result')} {'is' if count == 1 else 'are'} stored; {again} continues")
         raise click.Abort from None
     except NothingToTune as error:
         if len(error.left_out) > _IN_A_LINE:
