@@ -79,7 +79,7 @@ class CachedSummary:
     _outside: tuple[Tools, System] = (None, None)
 
     def is_cold(self, idle_seconds: float) -> bool:
-        """Whether the cache has expired after a pause of so long: it lives its lifetime from the last use. O(1)."""
+        """Whether the cache has expired after a pause of this length, counted from its last use. O(1)."""
         return 0 < self.rule.lifetime_seconds <= idle_seconds
 
     def sent(self, request: Request, view: View, stop: Seq, outside: SystemAndTools) -> None:
@@ -213,7 +213,7 @@ def _still_read(request: Request, view: View) -> int:
 
     Providers leave the reasoning of a running tool loop out once the user speaks (Anthropic, "Extended thinking with
     prompt caching"; OpenAI, "Reasoning models"), so that it is another prompt from there on. Newer models keep it;
-    which ones is not known here: for them this is too low, and the question is asked plainly.
+    this code does not know which ones: for them the count is too low, and the question goes out as a prompt of its own.
     """
     after_tokens, reasoned = 0, False
     for wire in reversed(request.messages):

@@ -78,8 +78,7 @@ class Context:
         self._emit = guarded(on_event)
         self._cache_seconds = 0
         self.in_thread: InThread | None = None
-        """Where the async calls read a large view, for an event loop that others share: nothing is recorded
-        meanwhile."""
+        """Where the async calls read a large view, in a shared event loop; nothing is recorded meanwhile."""
         # What the caller sets wins over what a refusal taught, since a caller may want to stay below it.
         window_tokens = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         outside = SystemAndTools(system, tools, counter)
@@ -104,8 +103,7 @@ class Context:
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
-        # Kept, although most sessions replay nothing: a repair of a log applies events one at a time, with messages of
-        # its own between them.
+        # Kept, since a repair of a log applies events one at a time, with messages of its own between them.
         self._replay = LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
 
@@ -149,9 +147,9 @@ class Context:
     def prepare(self, summarize: SummarizeWith | None = None, *, idle_seconds: float = 0.0) -> Request:
         """The next request: valid, and within the window. Raises DoesNotFit with the parts that cannot be reduced.
 
-        `summarize(messages, max_output_tokens)` returns text; without it no model is called. One that `Continues` is
-        asked inside the session where that is cheaper. `idle_seconds` is the pause since the last request: once the
-        lifetime of the provider's cache is over, a fold breaks nothing (`economical` waits for that).
+        `summarize(messages, max_output_tokens)` returns text; without it no model is called. One that implements
+        `Continues` gets its question inside the session where that is cheaper. `idle_seconds` is the pause since the
+        last request: once the provider's cache has expired, a fold breaks nothing (`economical` waits for that).
         """
         folding = self._folding(summarize, idle_seconds)
         return drive(self._engine.prepare(folding), summarize, folding.usage.append)
@@ -165,7 +163,7 @@ class Context:
     def compact(
         self, instructions: str | None = None, *, summarize: SummarizeWith | None, idle_seconds: float = 0.0
     ) -> tuple[Fold, ...]:
-        """Summarise everything but system text and what must stay; without a model (None) a digest stands for it.
+        """Summarise everything but system text and what must stay; without a model (None) a digest replaces it.
 
         Raises SummaryError: then nothing has changed.
         """
@@ -210,7 +208,7 @@ class Context:
         self._engine.set_system_and_tools(system, tools, leading)
 
     def switch_model(self, model: str | None, limits: TokenLimits, *, cache_seconds: int = 0) -> None:
-        """Prepare for this model, these limits, a cache that lives so long (0: as usual). O(1); not in the log."""
+        """Use this model, these limits and this cache lifetime (0: the usual one) from now on. O(1); not in the log."""
         engine, same = self._engine, model == self.model
         # Numbers that refusals taught belong to the model: they stay as long as it does.
         if not same or cache_seconds != self._cache_seconds:
@@ -250,7 +248,7 @@ class Context:
         return self._engine.recorder.released
 
     def release(self) -> int:
-        """Drop the entries that folds stand for from memory, once the log is written down elsewhere; how many.
+        """Drop folded entries from memory, once the log is stored elsewhere; returns how many.
 
         Requests stay as they are. `undo`, a fork and a look at those entries then need a context that is replayed from
         the written log. O(in memory).

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a summariser may return instead of plain text: `finish_reason` tells a text that was cut off or refused.
+    """What a summariser may return instead of plain text: `finish_reason` marks a text that was cut off or refused.
 
     `usage` is what the provider reported for the call, if anything.
     """

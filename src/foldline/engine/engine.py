@@ -253,7 +253,7 @@ class Engine:
 
     @property
     def used_tokens(self) -> int:
-        """Size of the request as the provider would count it, as far as is known."""
+        """Size of the request as the provider would count it, by the reports so far."""
         return self.recorder.view.tokens
 
     @property

@@ -54,9 +54,9 @@ def lesson_in(name: str) -> str:
     return lesson if between and lesson in LESSONS else ""
 
 
-def lessons_in(known: Callable[[str], int | None], model: str) -> Lessons:
-    """All lessons about a model; `known` returns the number stored under a name. O(1)."""
-    found = {lesson: known(lesson_name(model, lesson)) for lesson in LESSONS}
+def lessons_in(stored: Callable[[str], int | None], model: str) -> Lessons:
+    """All lessons about a model; `stored` returns the number under a name. O(1)."""
+    found = {lesson: stored(lesson_name(model, lesson)) for lesson in LESSONS}
     return {lesson: number for lesson, number in found.items() if number}
 
 

@@ -126,9 +126,9 @@ class Recorder:
     def commit(self, fold: Fold, *, batch: int, again: bool = False, requested: bool = False) -> Fold | None:
         """Put a fold into effect and record it; None when the view refuses it, which is emitted.
 
-        `again` marks a fold that was in effect before: it need not shrink by today's count. A fold of a log may have
-        come of a compaction that a user `requested`: the log does not say, so it counts as one, and what was legal
-        then is not judged anew.
+        `again` marks a fold that was in effect before: it need not shrink by today's count. A recorded fold may have
+        come from a compaction that a user `requested`. The log does not say, so it counts as one: what was legal then
+        is not judged again.
         """
         try:
             # The archive comes first: what a fold hides must be readable from the moment at which it is hidden.

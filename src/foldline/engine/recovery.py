@@ -44,7 +44,7 @@ class Recovery:
     """What was done: `action`, whether to `retry`, the size before and after, and the limit that was learned.
 
     `notice` is for the user, and for the model where it should know; None when no history was folded. `told` is a
-    sentence for the user alone about a refused part, in whose place the model reads a line.
+    sentence for the user alone about a refused part; the model reads a line in its place.
     """
 
     action: Action

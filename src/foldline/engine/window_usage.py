@@ -78,7 +78,7 @@ class UsageTotals:
             self.last = usage
 
     def checkpoint(self, fold: int) -> None:
-        """Start anew at this fold. O(1)."""
+        """Start the figures over at this fold. O(1)."""
         self._checkpoints.append(_Checkpoint(fold, self.prompt_tokens, self.completion_tokens, self.last))
 
     def figures(

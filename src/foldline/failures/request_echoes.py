@@ -1,8 +1,8 @@
 """Echoes in the text of an error: parts of the request, quoted values, and values shown after a complaint.
 
 A server that refuses a parameter quotes it, and a validation error shows the whole input. A user's text that says
-"maximum context length is 3000 tokens" then appears in an error about something else. Nothing that the client wrote
-tells the size of the window, so echoes are removed before wordings are searched.
+"maximum context length is 3000 tokens" then appears in an error about something else. Nothing that the client wrote is
+evidence of the window's size, so echoes are removed before wordings are searched.
 
 `without_shown_value` cuts at complaints about one value ("Could not parse: …", "stop sequence is invalid: …"): after
 the colon or quotation mark comes that value. Complaints about the whole request ("Invalid request: …"), a status

@@ -40,7 +40,7 @@ LEAST_TOKENS = 10
 # A text of more sentences holds something pasted; what the user says about it comes before or after it.
 PASTED = 160
 
-# The loss in score of a sentence that was said again later with another value: the newer value holds.
+# The loss in score of a sentence that a later one repeats with another value: the newer value holds.
 AGAIN = 2.5
 
 # The cost of a sentence kept alone, beside its words: the marks that something is missing around it.
@@ -77,7 +77,7 @@ _MUCH = 20_000
 
 
 def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
-    """Without items whose words were said again later."""
+    """The items without those whose words a later item repeats."""
     later: set[str] = set()
     out: list[DigestItem] = []
     for item in reversed(items):
@@ -89,7 +89,7 @@ def without_repeats(items: list[DigestItem]) -> list[DigestItem]:
 
 
 def grant_words(items: list[DigestItem], room: int, view: View) -> int:
-    """Set the limits of the user's items: standing instructions first, then the newest. Returns the tokens given."""
+    """Set the limits of the user's items: durable instructions first, then the newest. Returns the tokens allotted."""
     spent = keep_instructions(items, room, DURABLE, view)
     return spent + _share_out(_newest_words(items, room - spent), room - spent)
 
@@ -143,7 +143,7 @@ def _newest_words(items: list[DigestItem], room: int) -> list[DigestItem]:
 
 
 def _share_out(items: list[DigestItem], room: int) -> int:
-    """Divide room equally, smallest items first: what they leave goes to larger ones. Returns the tokens given."""
+    """Divide room equally, smallest items first: what they leave goes to larger ones. Returns the tokens allotted."""
     left, spent = room, 0
     for count, item in enumerate(sorted(items, key=lambda x: x.tokens - x.limit)):
         more = min(item.tokens - item.limit, max(0, left) // (len(items) - count))

@@ -1,8 +1,8 @@
 """The messages of one block in an order that the provider accepts, and the repairs that this took.
 
-A block is a run of entries that no group leaves (`pairing`). For a legal history `arrange` returns exactly the messages
-it was given. Rules: the first result wins; a call without a result gets a stand-in that says so; a result without a
-call is dropped, text beside it stays; the answer to a call that is no longer shown is told in words.
+A block is a run of entries that no group leaves (`pairing`). A legal history comes back as the same message objects.
+Rules: the first result wins; a call without a result gets a stand-in that says so; a result without a call is dropped,
+and text next to it stays; the answer to a call that is no longer shown becomes a note in words.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def arrange(
     """The messages of a block as the provider accepts them, and what had to be repaired. O(block).
 
     `block` holds the visible messages of a run of entries that is closed under grouping; `ended` says that other
-    messages follow it, so that the provider continues nothing in it. `left_out` are pairs whose answer is told in words
+    messages follow it, so that the provider continues nothing in it. `left_out` are pairs whose answer is a note
     elsewhere.
     """
     found = _Arrangement(codec, late_calls or {}, left_out)
@@ -255,9 +255,9 @@ class _Arrangement:
         elif called is None:
             self.repairs.append(Repair(seq, "orphan-result", f"result without its call {result.call_id!r}"))
         else:
-            self._tell(seq, late_result_note(self.codec, called, result), result.call_id)
+            self._insert_note(seq, late_result_note(self.codec, called, result), result.call_id)
 
-    def _tell(self, seq: Seq, note: Message, call_id: str) -> None:
+    def _insert_note(self, seq: Seq, note: Message, call_id: str) -> None:
         """Show a note of ours for a late answer; before a turn that the provider paused, which must stay last."""
         self.repairs.append(Repair(seq, "late-result", f"the call {call_id!r} is shown no longer; told in words"))
         turns = () if self.codec.itemised else [use.turn for use in self._uses.values() if use.turn is not None]
@@ -312,7 +312,7 @@ class _Arrangement:
         elif opened in self._closed:
             self.repairs.append(Repair(seq, "duplicate-result", f"second result for {opened!r}"))
         elif (called := self.late_calls.get(seq, {}).get(opened)) is not None:
-            self._tell(seq, late_answer_note(self.codec, called, part), opened)
+            self._insert_note(seq, late_answer_note(self.codec, called, part), opened)
         else:
             self.repairs.append(Repair(seq, "orphan-result", f"result without its call {opened!r}"))
         return False

@@ -1,11 +1,10 @@
-"""The calls of a session that have no result yet, and the notes that tell a result which came too late.
+"""The calls of a session that have no result yet, and the notes that report a result which came too late.
 
 Several open calls may share an id (some servers give all parallel calls the same one, or none): the results of a turn
 answer its calls in order, and a later turn is answered before an earlier one.
 
-A late result must not get lost: it is the newest thing there is. Its call is no longer shown, so that it is told in a
-message of ours, which has the user's role. Each of its lines is marked as quoted, so that none reads like words of ours
-or of the user.
+A late result must not get lost: it is the newest thing there is. Its call is no longer shown, so a note of ours reports
+it, in the user's role. Each of its lines is marked as quoted, so that none reads like words of ours or of the user.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _MISTRAL_ID: Final = re.compile(r"[a-zA-Z0-9]{9}")
 
 @dataclass(frozen=True, slots=True)
 class RememberedCall:
-    """The name and arguments of a call, to tell a late result by."""
+    """The name and arguments of a call, for the note about a late result."""
 
     name: str
     arguments: str
@@ -188,7 +187,7 @@ _SHOWN_TYPES: Final = frozenset({"image", "document", "image_url", "file", "inpu
 
 
 def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -> Message:
-    """A user message of ours that tells a result and its call; pictures and files are sent beside the words."""
+    """A user message of ours with a result and its call in words; pictures and files are sent with it."""
     # In the user's role: no dialect lets a tool speak whose call is not shown.
     beside = [part for part in result.parts if _may_stand(part)]
     words = "\n".join(_words(part) for part in result.parts if not _may_stand(part))
@@ -198,7 +197,7 @@ def late_result_note(codec: Codec, called: RememberedCall, result: ToolResult) -
 
 
 def late_answer_note(codec: Codec, called: RememberedCall, answer: Opaque) -> Message:
-    """A user message of ours that tells the answer to the opening half of a pair: a result, or a user's approval."""
+    """A user message of ours with the answer to the opening half of a pair: a result, or a user's approval."""
     raw = answer.raw if isinstance(answer.raw, Mapping) else {}
     approves = raw.get("approve")
     if isinstance(approves, bool):

@@ -36,14 +36,14 @@ __all__ = [
 ]
 
 REACH = 64
-"""Entries for which an open call waits, after the last of its group; a later result is told in words.
+"""Entries for which an open call waits, after the last of its group; a later result becomes a note in words.
 
 Without a bound one stray call would tie the whole session together and nothing could be folded (adk-python#7236).
 """
 
 # The most messages, and bytes of their contents, between a call and its late result when a user spoke in between. They
-# become one block, which is folded whole or not at all: a block larger than a small window could never be sent, while
-# the same result told in words fits.
+# become one block, which is folded whole or not at all: a block larger than a small window could never be sent, while a
+# note with the same result fits.
 MOST_BETWEEN, MOST_BETWEEN_BYTES = 8, 4_096
 
 # Calls remembered after they were folded without a result. A bound, since a session of months always adds new ones.
@@ -162,7 +162,7 @@ class Pairing:
         return self._calls.waits(start) or self._pairs.waits(start)
 
     def close(self, start: Seq, stop: Seq) -> None:
-        """Stop waiting for calls in [start, stop), which were folded; a result that still comes is told in words."""
+        """Stop waiting for calls in [start, stop), which were folded; a result that still comes becomes a note."""
         self._expire(lambda group: start <= group < stop)
         self._origins = {opened: group for opened, group in self._origins.items() if not start <= group < stop}
         if self._run is not None:

@@ -117,7 +117,7 @@ def growing_turn(codec: Codec, entries: Iterable[Entry]) -> GrowingTurn | None:
 
 def _by_identity(pairs: Iterable[tuple[Message, T]]) -> dict[int, tuple[Message, T]]:
     """Values by the id of the very message: comparing messages would cost their size, and equal ones may have been
-    counted apart. Each message is held beside its value, so that no other message can get its id while this lives.
+    counted apart. Each message is kept with its value, so that no other message can get its id while this lives.
     """
     return {id(message): (message, value) for message, value in pairs}
 

@@ -130,7 +130,7 @@ class UsageReports:
     _sent: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def record(self, estimated_tokens: int, changes: int) -> None:
-        """Note that a request of `estimated_tokens` is sent, after so many changes of the prefix. O(1)."""
+        """Note that a request of `estimated_tokens` is sent, after this number of changes of the prefix. O(1)."""
         self.number += 1
         self._sent[self.number] = estimated_tokens, changes
         # One in, one out: a report that never comes must not keep its request in memory.

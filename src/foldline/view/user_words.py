@@ -1,7 +1,7 @@
 """Which messages are a user's own words, and which texts in them a client added by itself.
 
-The newest words of a user must stay in view, so that a wrong answer here either folds what was asked for, or protects
-what a client says by itself at every request.
+The newest words of a user must stay in view. So a wrong answer here either folds the user's request, or protects what a
+client adds to every request by itself.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def own_words(message: Message) -> list[Part]:
 
 
 def keeps_user_words(old: Message, new: Message, *, parts_refused: bool) -> bool:
-    """Whether `new` says all that the user said in `old`; with `parts_refused` what is no text may be missing."""
+    """Whether `new` keeps all of the user's own parts of `old`; with `parts_refused` only the texts are required."""
     # Results beside the words are left out of the comparison: they may be shortened, as anywhere else.
     before, after = own_words(old), own_words(new)
     if not parts_refused or not new.agent_visible:

@@ -483,8 +483,8 @@ class View:
     def reaches(self, group: Seq) -> bool:
         """Whether the next entry may join a group. O(tiles from there on).
 
-        It may not where the group, or anything after it, is folded. Nor where a user has spoken since and much has been
-        said: one block from there to here would hold the newest user's words, so that none of it could be folded.
+        It may not where the group, or anything after it, is folded. Nor where a user has spoken since and much lies
+        between: one block from there to here would hold the newest user's words, so that none of it could be folded.
         """
         found = self.index(group) if self.tiles else -1
         if found < 0 or any(tile.fold is not None for tile in self.tiles[found:]):
@@ -616,7 +616,7 @@ class View:
                 self._refresh(index)
 
     def _leave_out(self, index: int, answered: Collection[str]) -> None:
-        """Leave out the opening half of pairs whose answer is told in words: providers take both halves or none."""
+        """Leave out the opening half of pairs whose answer became a note: providers take both halves or none."""
         tile = self.tiles[index] if index >= 0 else None
         if tile is None or tile.fold is not None:
             return
