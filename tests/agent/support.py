@@ -1,4 +1,4 @@
-"""An agent over a fake server, for tests of the loop and of what stands around it."""
+"""An agent over a fake server, for tests of the loop and of its surroundings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.store.folders import FileStore
 from foldline.store.session import FileSession
-from foldline.testing import FakeProvider
+from foldline.testing import FakeProvider, FakeReply
 
 DIALECTS = tuple(ROWS)
 
@@ -44,11 +44,16 @@ class Answers:
         object.__setattr__(self, "parameters", schema)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """The answer, whatever form it has."""
+        """Return the answer in any of its forms."""
         answer = self.answer(arguments)
         if isinstance(answer, str):
             return ToolOutcome(answer)
         return answer if isinstance(answer, ToolOutcome) else await answer
+
+
+def calls(*names: str) -> FakeReply:
+    """A reply that calls the tool `look` once for each name."""
+    return FakeReply(text="Let me look.", calls=tuple(("look", {"what": name}) for name in names))
 
 
 @asynccontextmanager

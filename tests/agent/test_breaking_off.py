@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import Any, cast
 
 import pytest
-from tests.agent.support import DIALECTS, Answers, agent_over
+from tests.agent.support import DIALECTS, Answers, agent_over, calls
 
 from foldline.agent.events import AgentEvent, ReplyFinished, ToolFinished, TurnEnded
 from foldline.agent.tool_calls import INTERRUPTED, run_calls
@@ -25,7 +25,7 @@ from foldline.messages import ToolCall
 from foldline.providers.base import Piece, Provider, TextDelta
 from foldline.store.folders import FileStore
 from foldline.store.session import LOG
-from foldline.testing import FakeProvider, FakeReply
+from foldline.testing import FakeProvider
 from foldline.view.transcript import Entry
 
 if sys.platform != "win32":
@@ -33,10 +33,6 @@ if sys.platform != "win32":
 
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="limits of a file's size are those of POSIX")
-
-
-def calls(*names: str) -> FakeReply:
-    return FakeReply(text="Let me look.", calls=tuple(("look", {"what": name}) for name in names))
 
 
 class Streaming:

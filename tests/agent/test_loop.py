@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.support import DIALECTS, Answers, agent_over
+from tests.agent.support import DIALECTS, Answers, agent_over, calls
 from tests.engine.test_refused_parts import PDF, document, from_user, said
 
 from foldline.agent.events import AgentEvent, Calling, Notice, ReplyFinished, ToolFinished, TurnEnded
@@ -30,10 +30,6 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 def look(arguments: Mapping[str, Any]) -> str:
     return f"found {arguments.get('what')}"
-
-
-def calls(*names: str) -> FakeReply:
-    return FakeReply(text="Let me look.", calls=tuple(("look", {"what": name}) for name in names))
 
 
 @every_dialect

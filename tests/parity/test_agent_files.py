@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.agent.tools.file_calls import Person, ran, scope, text
+from tests.agent.tools.support import Person, run, scope, text
 
 from foldline.agent.tools.base import CallScope, Tool
 from foldline.agent.tools.files.edit import EditFile, WriteFile
@@ -36,7 +36,7 @@ def report(tmp_path: Path) -> Path:
 
 
 def test_s4_06_a_whole_read_over_the_budget_is_refused_to_the_letter(tool: ReadFile, report: Path) -> None:
-    outcome = ran(tool, scope(window_tokens=102_400, used_tokens=25_600), path="big_report.md")
+    outcome = run(tool, scope(window_tokens=102_400, used_tokens=25_600), path="big_report.md")
     content = report.read_text()
     tokens = ESTIMATE.text(content)
     lines = content.split("\n")
@@ -107,7 +107,7 @@ def test_s4_07_a_read_asks_for_the_room_when_it_is_called(tool: ReadFile, report
     """The same call, refused when the window has filled in between."""
     rooms = [Room(2_000_000, 1_900_000), Room(2_000_000, 0)]
     seen = CallScope(room=rooms.pop)
-    first, second = (ran(tool, seen, path=report.name).text for _ in range(2))
+    first, second = (run(tool, seen, path=report.name).text for _ in range(2))
     assert first == report.read_text()
     assert second.startswith("⚠ FILE TOO LARGE FOR FULL READ")
 
@@ -116,7 +116,7 @@ def test_s4_07_a_read_asks_for_the_room_when_it_is_called(tool: ReadFile, report
 def test_s4_09_the_budget_of_a_read_shrinks_as_the_window_fills(
     tool: ReadFile, report: Path, used: int, budget: int
 ) -> None:
-    refusal = ran(tool, scope(window_tokens=100_000, used_tokens=used), path=report.name).text
+    refusal = run(tool, scope(window_tokens=100_000, used_tokens=used), path=report.name).text
     assert f"\nBudget for this read: ~{budget:,} tokens\n" in refusal
     assert ESTIMATE.text(refusal) <= budget
 
@@ -137,6 +137,6 @@ def test_s4_10_no_words_in_a_file_are_a_wish(tmp_path: Path, signal: str) -> Non
         (WriteFile(workspace), {"path": signal.replace("/", "_"), "content": signal}),
     ]
     for tool, arguments in calls:
-        outcome = ran(tool, scope(person=Person()), **arguments)
+        outcome = run(tool, scope(person=Person()), **arguments)
         assert "COMPACT" in outcome.text.upper() or tool.name == "edit_file"
         assert (outcome.compact, outcome.is_error) == (None, False)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.agent.tools.people import Person, scope
+from tests.agent.tools.support import Person, scope
 
 from foldline.agent.tools.base import PermissionRequest, is_allowed, one_line
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.tools.people import scope
+from tests.agent.tools.support import scope
 
 from foldline.agent.tools.base import ToolOutcome
 from foldline.agent.tools.fetch_url import FetchUrl, refusal, resolve

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from tests.agent.tools.mcp_plain import LONG
-from tests.agent.tools.people import Person, scope
+from tests.agent.tools.support import Person, scope
 
 from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
 from foldline.agent.tools.mcp import McpServer, mcp_tools
@@ -41,7 +41,7 @@ def with_server(steps: Steps, config: McpServer, person: Person | None = None) -
 
             async def call(tool: str, **arguments: Any) -> ToolOutcome:
                 name = f"{config.name}_{tool}"
-                return await box.run(ToolCall("1", name, json.dumps(arguments)), scope(person or Person(says=False)))
+                return await box.run(ToolCall("1", name, json.dumps(arguments)), scope(person or Person(answer=False)))
 
             await steps(call, box)
 
@@ -94,7 +94,7 @@ def test_each_call_is_asked_for_unless_settings_allow_the_server() -> None:
 
     async def steps(call: Call, box: Toolbox) -> None:
         assert (await call("chatter", words="a")).text == "words"
-        person.says = False
+        person.answer = False
         assert await call("chatter") == ToolOutcome(CONSENT_NEEDED, is_error=True)
 
     with_server(steps, child("mcp_plain.py", allow=False), person)
@@ -148,7 +148,7 @@ def test_a_call_that_takes_too_long_is_an_error() -> None:
         async with mcp_tools(config.name, config) as tools:
             (hang,) = [tool for tool in tools if tool.name == "child_hang"]
             hang.link.config = replace(config, timeout_seconds=0.1)  # type: ignore[attr-defined]  # the start takes longer
-            outcome = await Toolbox(tools).run(ToolCall("1", hang.name, "{}"), scope(Person(says=False)))
+            outcome = await Toolbox(tools).run(ToolCall("1", hang.name, "{}"), scope(Person(answer=False)))
             assert outcome.is_error
             assert "timed out" in outcome.text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.tools.people import Person, run, scope
+from tests.agent.tools.support import Person, run, scope
 
 from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
 from foldline.agent.tools.run_command import OUTPUT_BYTES, ProcessOutput, RunCommand, environment_of, reading
@@ -18,6 +18,11 @@ from foldline.messages import ToolCall
 
 # Says that it runs, ignores SIGTERM, and would go on for ever.
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+
+
+def allowed(tool: RunCommand, person: Person | None = None, **arguments: Any) -> ToolOutcome:
+    """Run a command that a person allows, unless another person is given."""
+    return run(tool, scope(person or Person()), **arguments)
 
 
 def is_there(pid: int) -> bool:
@@ -44,17 +49,17 @@ def tool(folder: Path, **settings: Any) -> RunCommand:
 
 
 def test_output_and_errors_come_in_order_with_the_exit_code(tmp_path: Path) -> None:
-    outcome = run(tool(tmp_path), command="echo one; echo two >&2; echo three; exit 3")
+    outcome = allowed(tool(tmp_path), command="echo one; echo two >&2; echo three; exit 3")
     assert outcome == ToolOutcome("one\ntwo\nthree\n[exit code 3]", is_error=True)
-    assert run(tool(tmp_path), command="printf done") == ToolOutcome("done\n[exit code 0]")
-    assert run(tool(tmp_path), command="true") == ToolOutcome("[exit code 0]")
+    assert allowed(tool(tmp_path), command="printf done") == ToolOutcome("done\n[exit code 0]")
+    assert allowed(tool(tmp_path), command="true") == ToolOutcome("[exit code 0]")
 
 
 def test_a_person_is_asked_each_time_with_the_whole_command(tmp_path: Path) -> None:
     person = Person()
     (tmp_path / "sub").mkdir()
-    run(tool(tmp_path), person, command="echo a\necho b")
-    run(tool(tmp_path), person, command="pwd", cwd="sub")
+    allowed(tool(tmp_path), person, command="echo a\necho b")
+    allowed(tool(tmp_path), person, command="pwd", cwd="sub")
     assert person.asked == [
         PermissionRequest("run_command", "echo a\\necho b"),
         PermissionRequest("run_command", "in sub: pwd"),
@@ -62,15 +67,15 @@ def test_a_person_is_asked_each_time_with_the_whole_command(tmp_path: Path) -> N
 
 
 def test_nothing_runs_without_consent(tmp_path: Path) -> None:
-    outcome = run(tool(tmp_path), Person(says=False), command="touch made")
+    outcome = allowed(tool(tmp_path), Person(answer=False), command="touch made")
     assert outcome == ToolOutcome(CONSENT_NEEDED, is_error=True)
     assert not (tmp_path / "made").exists()
 
 
 def test_it_runs_in_the_workspace_or_a_folder_of_it(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    assert run(tool(tmp_path), command="pwd").text.startswith(f"{tmp_path.resolve()}\n")
-    assert run(tool(tmp_path), command="pwd", cwd="sub").text.startswith(f"{tmp_path.resolve() / 'sub'}\n")
+    assert allowed(tool(tmp_path), command="pwd").text.startswith(f"{tmp_path.resolve()}\n")
+    assert allowed(tool(tmp_path), command="pwd", cwd="sub").text.startswith(f"{tmp_path.resolve() / 'sub'}\n")
 
 
 @pytest.mark.parametrize(
@@ -89,16 +94,16 @@ def test_a_folder_that_is_none_of_the_workspace_is_refused(tmp_path: Path, cwd: 
 
 
 def test_there_is_no_input_and_no_terminal(tmp_path: Path) -> None:
-    outcome = run(tool(tmp_path), command="cat; test -t 0 || echo none; (: < /dev/tty) 2>/dev/null || echo no tty")
+    outcome = allowed(tool(tmp_path), command="cat; test -t 0 || echo none; (: < /dev/tty) 2>/dev/null || echo no tty")
     assert outcome == ToolOutcome("none\nno tty\n[exit code 0]")
 
 
 def test_output_that_is_no_text_is_made_text(tmp_path: Path) -> None:
-    assert run(tool(tmp_path), command=r"printf 'a\000b\377c\n'").text == "a\ufffdb\ufffdc\n[exit code 0]"
+    assert allowed(tool(tmp_path), command=r"printf 'a\000b\377c\n'").text == "a\ufffdb\ufffdc\n[exit code 0]"
 
 
 def test_a_flood_of_output_is_bounded_and_says_so(tmp_path: Path) -> None:
-    outcome = run(tool(tmp_path), command="echo first; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last")
+    outcome = allowed(tool(tmp_path), command="echo first; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last")
     assert outcome.text.startswith("first\nxxx")
     assert outcome.text.endswith("xxx\nlast\n[exit code 0]")
     assert "of 20,000,012 bytes are left out here" in outcome.text
@@ -106,13 +111,13 @@ def test_a_flood_of_output_is_bounded_and_says_so(tmp_path: Path) -> None:
 
 
 def test_a_command_that_ends_by_a_signal_says_which(tmp_path: Path) -> None:
-    assert run(tool(tmp_path), command="kill -SEGV $$") == ToolOutcome("[ended by SIGSEGV]", is_error=True)
+    assert allowed(tool(tmp_path), command="kill -SEGV $$") == ToolOutcome("[ended by SIGSEGV]", is_error=True)
 
 
 def timed_out(folder: Path, command: str, expected: str) -> tuple[ToolOutcome, float]:
     """Run a command until its time-out; with more time if a busy machine left it too little for its output."""
     for seconds in (0.5, 2.0, 8.0, 30.0):
-        outcome = run(tool(folder), command=command, timeout_seconds=seconds)
+        outcome = allowed(tool(folder), command=command, timeout_seconds=seconds)
         if expected in outcome.text:
             return outcome, seconds
     pytest.fail(f"{outcome}")
@@ -147,7 +152,9 @@ def test_a_cancellation_ends_all_of_the_group(tmp_path: Path, again: bool) -> No
     async def turn() -> None:
         # Cancelled again, it does not wait for the grace; else this would take an hour.
         settings = {"grace_seconds": 3_600.0 if again else 0.2}
-        running = asyncio.create_task(tool(tmp_path, **settings).run({"command": grandchildren(tmp_path)}, scope()))
+        running = asyncio.create_task(
+            tool(tmp_path, **settings).run({"command": grandchildren(tmp_path)}, scope(Person()))
+        )
         while not ((tmp_path / "pids").exists() and len(pids(tmp_path)) == 3):
             await asyncio.sleep(0.01)
         running.cancel()
@@ -162,7 +169,7 @@ def test_a_cancellation_ends_all_of_the_group(tmp_path: Path, again: bool) -> No
 
 
 def test_what_a_command_leaves_running_is_ended_and_told(tmp_path: Path) -> None:
-    outcome = run(tool(tmp_path), command="sleep 300 > /dev/null 2>&1 & echo $! > pids; echo done")
+    outcome = allowed(tool(tmp_path), command="sleep 300 > /dev/null 2>&1 & echo $! > pids; echo done")
     assert outcome == ToolOutcome("done\n[exit code 0] What it left running was ended.")
     assert asyncio.run(gone(*pids(tmp_path)))
 
@@ -170,7 +177,7 @@ def test_what_a_command_leaves_running_is_ended_and_told(tmp_path: Path) -> None
 def test_a_child_that_left_the_group_does_not_hold_up_the_answer(tmp_path: Path) -> None:
     code = 'import os; os.setsid(); open("left", "w").close(); os.execvp("sleep", ["sleep", "300"])'
     leave = f"{shlex.quote(sys.executable)} -c {shlex.quote(code)} & echo $! > pids"
-    outcome = run(tool(tmp_path), command=f"{leave}; until [ -e left ]; do sleep 0.01; done; echo done")
+    outcome = allowed(tool(tmp_path), command=f"{leave}; until [ -e left ]; do sleep 0.01; done; echo done")
     (pid,) = pids(tmp_path)
     os.kill(pid, 9)
     assert outcome.text.startswith("done\n[exit code 0]")
@@ -181,7 +188,7 @@ def test_a_command_sees_no_secret_of_ours(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("GIT_TOKEN", "s3cret-2")
     monkeypatch.setenv("NPM_TOKEN", "s3cret-3")
     monkeypatch.setenv("PLAIN", "seen")
-    text = run(tool(tmp_path, passed=frozenset({"NPM_TOKEN"})), command="env").text
+    text = allowed(tool(tmp_path, passed=frozenset({"NPM_TOKEN"})), command="env").text
     assert "PLAIN=seen" in text
     assert "s3cret-1" not in text
     assert "s3cret-2" not in text
@@ -211,7 +218,7 @@ def test_secrets_are_known_by_name_or_as_a_password_in_an_address() -> None:
 )
 def test_wrong_arguments_are_named(tmp_path: Path, arguments: dict[str, Any], expected: str) -> None:
     call = ToolCall("1", "run_command", json.dumps(arguments))
-    outcome = asyncio.run(Toolbox([tool(tmp_path)]).run(call, scope()))
+    outcome = asyncio.run(Toolbox([tool(tmp_path)]).run(call, scope(Person())))
     assert outcome.is_error
     assert expected in outcome.text
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.agent.tools.people import scope
+from tests.agent.tools.support import scope
 
 from foldline import Context
 from foldline.agent.tools.base import ToolOutcome

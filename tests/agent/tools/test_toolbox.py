@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.agent.tools.people import scope
+from tests.agent.tools.support import scope
 
 from foldline.agent.tools.base import CallScope, CompactionRequest, Tool, ToolOutcome
 from foldline.agent.tools.session_tools import CompactContext, RecallTool
@@ -37,7 +37,8 @@ class Made:
 
 
 def called(tool: Made, arguments: str = "{}", name: str | None = None) -> ToolOutcome:
-    return asyncio.run(Toolbox([tool]).run(ToolCall("1", name or tool.name, arguments), scope()))
+    window = scope(window_tokens=10_000, used_tokens=4_000)
+    return asyncio.run(Toolbox([tool]).run(ToolCall("1", name or tool.name, arguments), window))
 
 
 def raising(error: BaseException) -> Made:
@@ -219,7 +220,12 @@ def test_s4_07_a_tool_sees_the_window_and_what_is_used_of_it() -> None:
 
 def test_s4_10_the_wish_for_a_compaction_is_a_typed_field() -> None:
     box = Toolbox([CompactContext()])
-    outcome = asyncio.run(box.run(ToolCall("1", "compact_context", '{"instructions": " keep paths "}'), scope()))
+    outcome = asyncio.run(
+        box.run(
+            ToolCall("1", "compact_context", '{"instructions": " keep paths "}'),
+            scope(window_tokens=10_000, used_tokens=4_000),
+        )
+    )
     assert outcome.compact == CompactionRequest("keep paths")
     assert outcome.text == "The conversation (4,000 of 10,000 tokens) will be compacted after this turn's results."
     assert asyncio.run(box.run(ToolCall("1", "compact_context", ""), scope())).compact == CompactionRequest(None)

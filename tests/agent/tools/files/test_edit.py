@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.agent.tools.file_calls import Person, ran, scope
+from tests.agent.tools.support import Person, run, scope
 
 from foldline.agent.tools.base import CONSENT_NEEDED, PermissionRequest, ToolOutcome
 from foldline.agent.tools.files.edit import EditFile, WriteFile, preview
@@ -28,7 +28,7 @@ def edit(tmp_path: Path) -> EditFile:
 
 
 def done(tool: WriteFile | EditFile, person: Person | None = None, **arguments: object) -> str:
-    outcome = ran(tool, scope(person=person or Person()), **arguments)
+    outcome = run(tool, scope(person=person or Person()), **arguments)
     assert not outcome.is_error
     return outcome.text
 
@@ -58,9 +58,9 @@ def test_without_consent_nothing_is_touched(write: WriteFile, edit: EditFile, tm
     (tmp_path / "a").write_text("old")
     refused = ToolOutcome(CONSENT_NEEDED, is_error=True)
     for person in (Person(answer=False), None):  # None: nobody can be asked
-        assert ran(write, scope(person=person), path="new/a", content="x") == refused
-        assert ran(write, scope(person=person), path="a", content="x") == refused
-        assert ran(edit, scope(person=person), path="a", old="old", new="x") == refused
+        assert run(write, scope(person=person), path="new/a", content="x") == refused
+        assert run(write, scope(person=person), path="a", content="x") == refused
+        assert run(edit, scope(person=person), path="a", old="old", new="x") == refused
     assert os.listdir(tmp_path) == ["a"]
     assert (tmp_path / "a").read_text() == "old"
 
@@ -81,11 +81,11 @@ def test_what_cannot_be_written_is_not_even_asked(write: WriteFile, edit: EditFi
         "locked/x": "is a file, not a folder",
     }.items():
         with pytest.raises(InvalidInput, match=reason):
-            ran(write, scope(person=person), path=path, content="x")
+            run(write, scope(person=person), path=path, content="x")
         with pytest.raises(InvalidInput, match=reason):
-            ran(edit, scope(person=person), path=path, old="x", new="y")
+            run(edit, scope(person=person), path=path, old="x", new="y")
     with pytest.raises(InvalidInput, match=r"content: has '\\ud800', which the encoding utf-8 has not"):
-        ran(write, scope(person=person), path="a", content="\ud800")
+        run(write, scope(person=person), path="a", content="\ud800")
     assert person.asked == []
 
 
@@ -142,10 +142,10 @@ def test_what_changes_while_the_person_thinks_is_not_overwritten(
             path.write_text("somebody else's")
 
     with pytest.raises(InvalidInput, match="has changed in the meantime: nothing was written"):
-        ran(write, scope(person=Slow()), path="a", content="mine")
+        run(write, scope(person=Slow()), path="a", content="mine")
     path.write_text("one two")
     with pytest.raises(InvalidInput, match="old: does not occur"):
-        ran(edit, scope(person=Slow()), path="a", old="one", new="1")
+        run(edit, scope(person=Slow()), path="a", old="one", new="1")
     assert path.read_text() == "somebody else's"
 
 
@@ -161,11 +161,11 @@ def test_a_link_put_in_place_while_the_person_thinks_is_not_followed(
             (tmp_path / "a").symlink_to("other")
 
     with pytest.raises(InvalidInput, match=r"not followed|in the meantime"):
-        ran(write, scope(person=Slow()), path="a", content="mine")
+        run(write, scope(person=Slow()), path="a", content="mine")
     (tmp_path / "a").unlink()
     (tmp_path / "a").write_text("one")
     with pytest.raises(InvalidInput, match="in the meantime"):
-        ran(edit, scope(person=Slow()), path="a", old="one", new="mine")
+        run(edit, scope(person=Slow()), path="a", old="one", new="mine")
     assert (tmp_path / "other").read_text() == "one"
 
 
@@ -224,7 +224,7 @@ def test_a_text_must_occur_exactly_once(edit: EditFile, tmp_path: Path) -> None:
         "b = 2": "new: is the same as old",
     }.items():
         with pytest.raises(InvalidInput, match=reason):
-            ran(edit, scope(person=Person()), path="x.py", old=old, new="b = 2")
+            run(edit, scope(person=Person()), path="x.py", old=old, new="b = 2")
     assert done(edit, path="x.py", old="a = 1", new="c", all=True).startswith("Edited x.py: 2 places (lines 1, 3);")
     assert (tmp_path / "x.py").read_text() == "c\nb = 2\nc\n    if x:\n        y\n"
 
@@ -257,7 +257,7 @@ def test_the_encoding_is_kept(edit: EditFile, tmp_path: Path, encoding: str) -> 
 def test_a_character_that_the_encoding_has_not_is_refused(edit: EditFile, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"caf\xe9\n")
     with pytest.raises(InvalidInput, match=r"new: has '\\u4e2d', which the encoding latin-1 has not"):
-        ran(edit, scope(person=Person()), path="x", old="caf", new="中")
+        run(edit, scope(person=Person()), path="x", old="caf", new="中")
     assert (tmp_path / "x").read_bytes() == b"caf\xe9\n"
 
 
@@ -265,7 +265,7 @@ def test_binary_and_missing_files_are_not_edited(edit: EditFile, tmp_path: Path)
     (tmp_path / "x").write_bytes(b"\x7fELF\0")
     for path, reason in {"x": "is a binary file", "none": "there is no such file"}.items():
         with pytest.raises(InvalidInput, match=reason):
-            ran(edit, scope(person=Person()), path=path, old="a", new="b")
+            run(edit, scope(person=Person()), path=path, old="a", new="b")
 
 
 def test_edits_of_one_turn_do_not_undo_each_other(edit: EditFile, tmp_path: Path) -> None:
@@ -285,16 +285,16 @@ def test_an_edit_of_more_places_than_anybody_can_judge_is_refused_before_it_is_a
     (tmp_path / "a.txt").write_text("a" * 200_000)
     person = Person()
     with pytest.raises(InvalidInput, match=r"occurs 200,000 times in a\.txt, more than 100,000"):
-        ran(edit, scope(person=person), path="a.txt", old="a", new="b", all=True)
+        run(edit, scope(person=person), path="a.txt", old="a", new="b", all=True)
     with pytest.raises(InvalidInput, match=r"occurs 200,000 times in a\.txt \(lines 1, 1"):
-        ran(edit, scope(person=person), path="a.txt", old="a", new="b")
+        run(edit, scope(person=person), path="a.txt", old="a", new="b")
     assert person.asked == []
 
 
 def test_an_edit_that_would_make_a_file_too_large_is_refused_before_it_is_made(edit: EditFile, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("ab" * 50_000)
     with pytest.raises(InvalidInput, match=r"would make a\.txt larger than 16\.0 MB"):
-        ran(edit, scope(person=Person()), path="a.txt", old="a", new="x" * 1_000_000, all=True)
+        run(edit, scope(person=Person()), path="a.txt", old="a", new="x" * 1_000_000, all=True)
 
 
 def numbered(stop: int, word: str = "line") -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
-from tests.agent.tools.file_calls import text
+from tests.agent.tools.support import text
 
 from foldline.agent.tools.files.file_text import notebook_text, pdf_text
 from foldline.agent.tools.files.read_file import ReadFile

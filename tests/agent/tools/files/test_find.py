@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.tools.file_calls import scope, text
+from tests.agent.tools.support import scope, text
 
 from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.name_patterns import Glob

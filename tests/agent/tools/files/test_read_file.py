@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.agent.tools.file_calls import ran, scope, text
+from tests.agent.tools.support import run, scope, text
 
 from foldline.agent.tools.base import Tool
 from foldline.agent.tools.files.file_text import PIECE_BYTES, each_line, part
@@ -213,6 +213,6 @@ def test_a_cancellation_reaches_the_thread() -> None:
 
 def test_a_refusal_is_no_error(tool: ReadFile, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("words and more words\n" * 1_000)
-    outcome = ran(tool, scope(window_tokens=2_048), path="a")
+    outcome = run(tool, scope(window_tokens=2_048), path="a")
     assert not outcome.is_error
     assert outcome.text.startswith("⚠ FILE TOO LARGE")
