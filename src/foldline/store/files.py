@@ -59,8 +59,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise InvalidInput("no right to write there", place=folder)
 
 
-def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write a file atomically, synced, for its owner only. Raises OSError (a full disk)."""
+def write_atomic(path: Path, chunks: Iterable[bytes], *, fsync: bool = True) -> None:
+    """Write a file atomically, for its owner only; with `fsync` it is on disk on return. Raises OSError."""
     # Beside the target, because a rename is atomic within one file system only. A random name, because two processes
     # may write the same file; O_EXCL, because in a shared folder somebody could have put a link under that name.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
@@ -68,17 +68,19 @@ def write_atomic(path: Path, chunks: Iterable[bytes]) -> None:
     try:
         with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
             file.writelines(chunks)
-            file.flush()
             # Before the rename: file systems may write the name before the data, and a power cut in between would leave
             # an empty file where the old one was.
-            os.fsync(file.fileno())
+            if fsync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         with suppress(OSError):  # the first error matters more
             draft.unlink()
         raise
     # After it: the new name is data of the folder. Until this returns a power cut may bring the old file back.
-    sync_folder(path.parent)
+    if fsync:
+        sync_folder(path.parent)
 
 
 def free_path(path: Path) -> Path:
@@ -120,16 +122,7 @@ class FileArchive:
         if self._size(path) == len(data) and self._is_intact(path, key):
             return key
         make_private_folder(path.parent)
-        draft = path.with_name(f".{key}.{secrets.token_hex(8)}.part")
-        try:
-            self._write(draft, data)
-            os.replace(draft, path)
-        except BaseException:
-            with suppress(OSError):  # the first error matters more
-                draft.unlink()
-            raise
-        if self._fsync:
-            sync_folder(path.parent)
+        write_atomic(path, [data], fsync=self._fsync)
         return key
 
     def get(self, key: str, /) -> bytes:
@@ -195,14 +188,6 @@ class FileArchive:
             raise InvalidInput("not an object of this archive (a link, or no regular file)", place=str(path))
         return status.st_size
 
-    def _write(self, path: Path, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW | _BINARY
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-            file.write(data)
-            if self._fsync:
-                file.flush()
-                os.fsync(file.fileno())
-
 
 def _is_kind(path: Path, kind: int) -> bool:
     try:
@@ -266,18 +251,7 @@ def update_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
     with file_lock(path.with_name(f".{path.name}.lock")):
         value = read_json(path)
         change(value)
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(value, file, ensure_ascii=True, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        except BaseException:
-            with suppress(OSError):  # the first error matters more
-                draft.unlink()
-            raise
+        write_atomic(path, [json.dumps(value, ensure_ascii=True, indent=1, sort_keys=True).encode()])
 
 
 @contextmanager
