@@ -152,7 +152,7 @@ def test_values_that_are_not_json_are_refused_and_nothing_is_written(store: Stor
                 session.note(what=odd)
         with pytest.raises(InvalidInput, match="cannot be changed"):
             session.change(dialect="anthropic")
-        with pytest.raises(InvalidInput, match="no window"):
+        with pytest.raises(InvalidInput, match="not a valid window"):
             session.change(window="wide")
         say(session, "after")
         assert texts(store, session.id) == ["before", "after"]

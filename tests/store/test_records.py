@@ -204,7 +204,7 @@ def test_a_record_that_makes_no_sense_is_refused_by_its_field(record: dict[str, 
     ("shown", "words"),
     [
         ("text", "shown: must be an object"),
-        ({"role": "user", "parts": [{"part": "dream"}]}, "parts: holds something that is no part"),
+        ({"role": "user", "parts": [{"part": "dream"}]}, "parts: holds something that is not a part"),
         ({"role": "user", "parts": [{"part": "call", "id": "c"}]}, "parts: holds an incomplete call"),
         ({"message": {"role": "user", "content": "x"}, "told": [1]}, "told: must be a list"),
         ({"kind": "digest"}, "role: must be of type str"),
