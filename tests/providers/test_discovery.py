@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests import idle_clock
 from tests.providers.serving import Answer, as_json, endpoint, serving
 
 from foldline.providers.discovery import (
@@ -248,7 +249,7 @@ def test_a_busy_server_is_waited_for() -> None:
                 local.kind for local in await find_local_servers((ServerAddress("vllm", f"http://127.0.0.1:{port}"),))
             ]
 
-    assert asyncio.run(run()) == ["vllm"]
+    assert idle_clock.run(run()) == ["vllm"]
 
 
 def test_servers_are_found_in_the_order_of_places() -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests import idle_clock
 from tests.providers.serving import (
     Answer,
     Pauses,
@@ -272,18 +273,26 @@ def test_an_address_where_nothing_listens_is_named() -> None:
 
 def test_a_server_that_stays_silent_is_left() -> None:
     async def work() -> str:
+        connections = 0
+
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
             await reader.read()  # until the client goes
             writer.close()
+            await writer.wait_closed()
+            connections -= 1
 
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as listener:
             url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
             provider = provider_for(endpoint(url, timeout_seconds=0.05), sleep=Pauses())
             with pytest.raises(ProviderError) as caught:
                 await pieces_of(provider, request())
+            while connections:
+                await asyncio.sleep(0)
             return str(caught.value)
 
-    assert "nothing came for 0.05 s" in run(work())
+    assert "nothing came for 0.05 s" in idle_clock.run(work())
 
 
 def test_a_field_that_a_server_does_not_know_is_left_out_from_then_on() -> None:

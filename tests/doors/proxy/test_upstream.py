@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from tests import idle_clock
 
 from foldline.doors.proxy.upstream import Header, Upstream, UpstreamFault, UpstreamResponse
 from foldline.errors import InvalidInput
@@ -504,7 +505,7 @@ def test_silence_is_given_up(sent: bytes) -> None:
             assert await fault_of(upstream) == (b"abc" if b"abc" in sent else b"", "silence")
             await server.until_closed()
 
-    run(work())
+    idle_clock.run(work())
 
 
 def test_a_request_that_is_not_taken_is_given_up() -> None:
@@ -526,7 +527,7 @@ def test_a_request_that_is_not_taken_is_given_up() -> None:
                     assert caught.value.kind == "silence"
             ended.set()
 
-    run(work())
+    idle_clock.run(work())
 
 
 def test_a_client_that_takes_its_time_is_not_the_upstreams_silence() -> None:
@@ -541,7 +542,7 @@ def test_a_client_that_takes_its_time_is_not_the_upstreams_silence() -> None:
                 assert await whole(await upstream.send("POST", "/", [], slow())) == b"ok"
             assert server.asked[0].body == b"xxx"
 
-    run(work())
+    idle_clock.run(work())
 
 
 def test_what_cannot_be_reached_is_told() -> None:
@@ -569,7 +570,7 @@ def test_waiting_for_a_free_connection_ends() -> None:
             assert answer.status == 200
             await answer.close()
 
-    run(work())
+    idle_clock.run(work())
 
 
 async def closing_the_second(reader: Reader, writer: Writer, server: Server) -> None:
@@ -643,7 +644,7 @@ def test_what_is_not_taken_is_not_read() -> None:
                 size, largest = size + len(chunk), max(largest, len(chunk))
             assert (size, largest < 1_000_000) == (most, True)
 
-    run(work())
+    idle_clock.run(work())
 
 
 def test_an_unread_answer_that_is_closed_closes_its_connection() -> None:
