@@ -15,10 +15,10 @@ from foldline.codecs.limits import (
     Amounts,
     Caps,
     bounded_id,
-    good_author,
-    good_item_id,
-    good_name,
+    has_valid_item_id,
     tool_names,
+    valid_author,
+    valid_name,
 )
 from foldline.engine.context import Context
 from foldline.engine.one_shot import check, fit
@@ -53,13 +53,13 @@ def history(dialect: str, name: str, call_id: str) -> list[dict[str, object]]:
 @given(names, st.sampled_from(DIALECTS))
 def test_a_name_becomes_one_that_is_taken_and_a_good_one_stays(name: str, dialect: str) -> None:
     most = dialect_named(dialect).limits.call_name_chars
-    good = good_name(name, most)
+    good = valid_name(name, most)
     assert re.fullmatch(r"[a-zA-Z0-9_-]+", good)
     assert len(good) <= most
-    assert good_name(good, most) == good
+    assert valid_name(good, most) == good
     if re.fullmatch(r"[a-zA-Z0-9_-]+", name) and len(name) <= most:
         assert good == name
-    assert good_name(name, most, {name}) == name, "a tool that is there may be called"
+    assert valid_name(name, most, {name}) == name, "a tool that is there may be called"
 
 
 @dear
@@ -80,7 +80,7 @@ def test_whatever_a_call_is_called_both_sides_are_sent_as_they_are_taken(name: s
 
 def test_two_long_names_that_begin_alike_stay_two() -> None:
     long = "psql_" + "x" * 100
-    assert good_name(long + "a", 64) != good_name(long + "b", 64)
+    assert valid_name(long + "a", 64) != valid_name(long + "b", 64)
     assert bounded_id("c" * 80 + "1", 64) != bounded_id("c" * 80 + "2", 64)
 
 
@@ -109,7 +109,7 @@ def test_an_id_used_again_gets_one_within_the_length() -> None:
 def test_the_name_of_who_speaks_is_sent_as_it_is_taken(name: str) -> None:
     out = fit([{"role": "user", "name": name, "content": "hi"}], max_tokens=1_000)
     assert check(out.messages) == []
-    assert out.messages[0]["name"] == good_author(name) != name
+    assert out.messages[0]["name"] == valid_author(name) != name
     assert [repair.rule for repair in out.repairs] == ["message"]
 
 
@@ -127,7 +127,7 @@ def test_the_name_of_who_speaks_is_sent_as_it_is_taken(name: str) -> None:
     ],
 )
 def test_an_item_has_the_id_of_its_type(item: dict[str, str], taken: bool) -> None:
-    assert good_item_id(item, item["type"]) is taken
+    assert has_valid_item_id(item, item["type"]) is taken
 
 
 def test_an_item_with_the_id_of_another_type_is_sent_without() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.codecs.strategies import Wire, any_dialect, in_dialect, junk
 from tests.property.depth import costly, dear
-from tests.testing.broken import GEMINI
+from tests.testing.invalid_requests import GEMINI
 
 from foldline.codecs.dialect import ROWS, violations
 from foldline.errors import InvalidInput

@@ -9,7 +9,7 @@ import pytest
 
 from foldline import POLICIES, Context, DoesNotFit, check, count, fit
 from foldline.codecs import codec
-from foldline.codecs.provider_state import compacts, is_stored, refers
+from foldline.codecs.provider_state import is_provider_summary, refers_to_stored_item
 from foldline.testing import ScriptedModel
 from foldline.view.user_words import is_injected, speaks
 
@@ -119,24 +119,11 @@ def test_a_turn_that_is_left_gives_back_what_its_summary_stood_for() -> None:
 
 def test_a_failed_summary_of_the_provider_stands_for_nothing() -> None:
     failed = codec("anthropic").read({"role": "assistant", "content": [{"type": "compaction", "content": None}]})
-    assert not compacts(failed)
-    assert compacts(codec("anthropic").read({"role": "assistant", "content": [SIGNED]}))
-    assert compacts(codec("openai-responses").read(ITEM))
-    assert refers(codec("openai-responses").read(REFERENCE))
-    assert not refers(codec("openai-responses").read(ITEM))
-
-
-@pytest.mark.parametrize(
-    ("body", "stored"),
-    [
-        ({"previous_response_id": "resp_1", "input": "x"}, True),
-        ({"conversation": {"id": "conv_1"}}, True),
-        ({"conversation": None, "input": "x"}, False),
-        ({"input": []}, False),
-    ],
-)
-def test_a_request_that_goes_on_with_a_stored_history_is_known(body: dict[str, Any], stored: bool) -> None:
-    assert is_stored(body) is stored
+    assert not is_provider_summary(failed)
+    assert is_provider_summary(codec("anthropic").read({"role": "assistant", "content": [SIGNED]}))
+    assert is_provider_summary(codec("openai-responses").read(ITEM))
+    assert refers_to_stored_item(codec("openai-responses").read(REFERENCE))
+    assert not refers_to_stored_item(codec("openai-responses").read(ITEM))
 
 
 # --- reminders --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.codecs.openai_chat.roles import roles_out_of_turn
+from foldline.codecs.openai_chat.roles import role_faults
 from foldline.engine.context import Context
 from foldline.engine.one_shot import check, fit
 from foldline.errors import DoesNotFit, SummaryError
@@ -66,7 +66,7 @@ def test_a_history_whose_roles_alternate_is_sent_so_under_every_policy(
                 request = context.prepare(good if asking else None)
             except DoesNotFit:
                 continue
-            assert list(roles_out_of_turn(request.messages)) == []
+            assert list(role_faults(request.messages)) == []
             assert not request.repairs
 
 
@@ -84,12 +84,12 @@ def test_a_compaction_keeps_the_roles_in_turn_and_so_does_what_comes_after(
     except SummaryError:
         return
     before = context.prepare().messages
-    assert list(roles_out_of_turn(before)) == []
+    assert list(role_faults(before)) == []
     more = [{"role": "user", "content": "next"}] if wires[-1]["role"] == "assistant" else loop(77, 5)
     if wires[-1]["role"] != "user" or more[0]["role"] == "assistant":
         context.extend(more)
         after = context.prepare()
-        assert list(roles_out_of_turn(after.messages)) == []
+        assert list(role_faults(after.messages)) == []
         assert after.messages[: len(before)] == before, "the request before and new messages"
 
 
@@ -101,7 +101,7 @@ def test_undoing_folds_leaves_the_roles_in_turn(wires: list[Wire], policy: str, 
     with suppress(DoesNotFit):
         context.prepare()
     while context.undo():
-        assert list(roles_out_of_turn(context.view.shown())) == []
+        assert list(role_faults(context.view.shown())) == []
     assert context.view.shown() == wires
 
 

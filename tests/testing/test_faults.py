@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.serving import serve
-from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask_for, body, events
+from tests.testing.fake_requests import DIALECTS, HEADERS, PATHS, ask_for, body, events
 
 from foldline.failures.classification import classify
 from foldline.testing import FakeProvider, FakeReply

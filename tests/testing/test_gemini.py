@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.testing.asking import ask
+from tests.testing.fake_requests import ask
 
 from foldline.failures.classification import classify
 from foldline.testing import FakeProvider, FakeReply, count_body

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body
-from tests.testing.broken import BROKEN, CASES
+from tests.testing.fake_requests import DIALECTS, HEADERS, PATHS, ask, ask_for, body
+from tests.testing.invalid_requests import BROKEN, CASES
 
 from foldline.codecs.dialect import ROWS
 from foldline.failures.classification import classify

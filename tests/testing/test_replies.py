@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.serving import serve
-from tests.testing.asking import DIALECTS, HEADERS, PATHS, ask, ask_for, body, events
+from tests.testing.fake_requests import DIALECTS, HEADERS, PATHS, ask, ask_for, body, events
 
 from foldline.codecs import codec
 from foldline.engine.context import Context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.testing.asking import DIALECTS, ask_for
+from tests.testing.fake_requests import DIALECTS, ask_for
 
 from foldline.testing import FakeProvider, session
 from foldline.testing.token_counts import IMAGE_TOKENS, count_body, count_text

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.property.depth import dear
 
 from foldline.codecs.anthropic.cache_markers import markers
-from foldline.codecs.openai_chat.roles import GO_ON, in_turn, roles_out_of_turn
+from foldline.codecs.openai_chat.roles import SEPARATOR, alternate_roles, role_faults
 from foldline.engine.context import Context
 from foldline.engine.one_shot import check, fit
 from foldline.failures.classification import classify
@@ -103,8 +103,8 @@ def chat(*roles: str) -> list[Wire]:
 
 def test_between_neighbours_the_other_side_says_a_word_and_later_system_text_is_the_users() -> None:
     wires = chat("user", "user", "system", "assistant", "assistant")
-    out = in_turn(wires)
-    between = [{"role": "assistant", "content": GO_ON}, {"role": "user", "content": GO_ON}]
+    out = alternate_roles(wires)
+    between = [{"role": "assistant", "content": SEPARATOR}, {"role": "user", "content": SEPARATOR}]
     told = {"role": "user", "content": "system 2"}
     assert out == [wires[0], between[0], wires[1], between[0], told, wires[3], between[1], wires[4]]
     assert check(out, alternating=True) == []
@@ -112,9 +112,9 @@ def test_between_neighbours_the_other_side_says_a_word_and_later_system_text_is_
 
 def test_what_is_in_turn_is_left_and_what_comes_later_changes_nothing() -> None:
     alone = chat("system", "user", "assistant", "user")
-    assert all(a is b for a, b in zip(in_turn(alone), alone, strict=True))
+    assert all(a is b for a, b in zip(alternate_roles(alone), alone, strict=True))
     more = [*alone, *chat("user", "system")]
-    assert in_turn(more)[: len(alone)] == alone
+    assert alternate_roles(more)[: len(alone)] == alone
 
 
 def test_what_tool_messages_keep_apart_gets_a_word_between() -> None:
@@ -125,8 +125,8 @@ def test_what_tool_messages_keep_apart_gets_a_word_between() -> None:
         {"role": "tool", "tool_call_id": "c", "content": "r"},
         *chat("user"),
     ]
-    out = in_turn(wires)
-    assert out[3] == {"role": "assistant", "content": GO_ON}
+    out = alternate_roles(wires)
+    assert out[3] == {"role": "assistant", "content": SEPARATOR}
     assert check(out, alternating=True) == []
 
 
@@ -144,12 +144,12 @@ def test_after_a_server_said_that_roles_must_alternate_they_do(kinds: list[str])
         else:
             context.append({"role": kind, "content": f"{kind} {number}"})
         request = context.prepare()
-        if list(roles_out_of_turn(request.messages)):
+        if list(role_faults(request.messages)):
             assert context.recover(classify(500, {"error": {"message": words}})).retry
             request = context.prepare()
             requests.clear()
         if any(message["role"] != "system" for message in request.messages):
-            assert list(roles_out_of_turn(request.messages)) == []
+            assert list(role_faults(request.messages)) == []
             assert check(request.messages, alternating=True) == []
         if requests:
             assert request.stable_until == sum(1 for _ in iter_same(requests[-1].messages, request.messages))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from foldline.codecs.blocks import Source, carry, same_items
+from foldline.codecs.blocks import Source, same_items, with_session_fields
 from foldline.codecs.limits import Limits
 from foldline.codecs.rulebook import Findings, Rule
 from foldline.errors import InvalidInput
@@ -89,7 +89,7 @@ class Codec(Protocol):
     def answer(self, call: ToolCall, text: str) -> Message:
         """Return a message with a result for a call that has none."""
 
-    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+    def missing_result(self, opened: Opaque, text: str) -> Message | None:
         """Return a message with a result for a call that the provider ran and never answered.
 
         None where such a call may stand without one.
@@ -101,7 +101,7 @@ class Codec(Protocol):
         None where each result stands alone.
         """
 
-    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+    def separate_media(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
         """Split the results of a turn from what may not stand in them, which goes into a message of its own or None.
 
         Where results hold only text (Chat Completions), the images of all of them follow in a message of the user.
@@ -147,9 +147,13 @@ class MessageCodec:
         mended = self._mend(wire, faults, known)
         if mended is None:
             return Sanitized(None, tuple(faults))
-        return Sanitized(message) if mended is wire else Sanitized(carry(message, self.read(mended)), tuple(faults))
+        return (
+            Sanitized(message)
+            if mended is wire
+            else Sanitized(with_session_fields(message, self.read(mended)), tuple(faults))
+        )
 
-    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+    def missing_result(self, opened: Opaque, text: str) -> Message | None:
         """Return None: no call that the provider runs needs a result."""
         # Chat has no such calls, and Gemini sends them in one content with their result. In Responses an approval may
         # stay without its answer, and a program without its output is passed on as it is.
@@ -178,7 +182,7 @@ class MessageCodec:
             kind=kinds.pop() if len(kinds) == 1 else "",
         )
 
-    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+    def separate_media(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
         """Return the results unchanged: images may stand in them."""
         return list(results), None
 

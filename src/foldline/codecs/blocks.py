@@ -21,7 +21,6 @@ __all__ = [
     "TEXT_TYPES",
     "Source",
     "block_fault",
-    "carry",
     "data_url",
     "field_in",
     "mend_content",
@@ -32,6 +31,7 @@ __all__ = [
     "settle_block",
     "settle_content",
     "source_of",
+    "with_session_fields",
 ]
 
 TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
@@ -206,7 +206,7 @@ def read_content(content: Json, block: Callable[[Json], Part] = read_block) -> t
     return (block(content),) if isinstance(content, Mapping) else (Text(json_text(content)),)
 
 
-def carry(message: Message, fresh: Message) -> Message:
+def with_session_fields(message: Message, fresh: Message) -> Message:
     """Return `fresh` with the fields of `message` that only the session knows: kind, pinned, visibility."""
     return replace(
         fresh,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foldline.codecs.base import Codec, MediaBlocks
-from foldline.codecs.blocks import carry, source_of
+from foldline.codecs.blocks import source_of, with_session_fields
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.encoding import EMPTY, json_text
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
@@ -142,7 +142,7 @@ def convert(message: Message, target: Codec) -> Converted:
         fresh = target.read(target.write(replace(message, role=role, parts=group, wire=None)))
         sent = fresh if role == "system" and not target.system_inside else target.sanitize(fresh).message
         if sent is not None:
-            out.append(carry(message, sent))
+            out.append(with_session_fields(message, sent))
     # A turn of the user that vanished would leave two turns of the model next to each other.
     if not out and message.role == "user" and message.parts:
         out.append(replace(target.note(EMPTY, kind=message.kind), pinned=message.pinned))

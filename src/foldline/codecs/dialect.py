@@ -13,7 +13,7 @@ from foldline.codecs import anthropic, gemini, openai_chat, openai_responses
 from foldline.codecs.base import BodyForm, Codec, Dialect
 from foldline.codecs.encoding import sendable
 from foldline.codecs.limits import Caps
-from foldline.codecs.openai_chat.roles import roles_out_of_turn
+from foldline.codecs.openai_chat.roles import role_faults
 from foldline.codecs.openai_responses.outputs import OUTPUT
 from foldline.codecs.rulebook import Findings, Violation, check_amounts, check_tools
 from foldline.errors import InvalidInput
@@ -81,7 +81,7 @@ def violations(
         row.check(found, wires)
         check_amounts(found, caps or row.limits.caps, map(_content, wires))
         if alternating and row.alternates:
-            for index, fault in roles_out_of_turn(wires):
+            for index, fault in role_faults(wires):
                 found.add(index, "alternation", fault)
     for name, value in (("system text", system), ("tools", tools)):
         if not sendable(value):

@@ -20,18 +20,18 @@ __all__ = [
     "MANY_SIDE_PX",
     "MARKERS",
     "NAME",
-    "NOTHING",
+    "NO_AMOUNTS",
     "NO_CAPS",
     "ONE_MESSAGE",
     "Amounts",
     "Caps",
     "Limits",
     "bounded_id",
-    "good_author",
-    "good_item_id",
-    "good_name",
+    "has_valid_item_id",
     "is_item_id",
     "tool_names",
+    "valid_author",
+    "valid_name",
 ]
 
 MARKERS: Final = 4
@@ -71,7 +71,7 @@ class Amounts:
         )
 
 
-NOTHING: Final = Amounts()
+NO_AMOUNTS: Final = Amounts()
 
 ONE_MESSAGE: Final = Amounts(messages=1)
 """The amounts of a message without images and files: one object, shared by nearly all messages."""
@@ -162,7 +162,7 @@ def _shortened(text: str, most: int, between: str) -> str:
     return f"{text[: most - len(digest) - len(between)]}{between}{digest}"
 
 
-def good_name(name: str, most: int, known: Collection[str] = (), alphabet: re.Pattern[str] = NAME) -> str:
+def valid_name(name: str, most: int, known: Collection[str] = (), alphabet: re.Pattern[str] = NAME) -> str:
     """Return the name of a tool in the alphabet and length that providers accept; unchanged if it is accepted.
 
     A name in `known` stays: the tools of the request have it, and a server that accepts them accepts the call.
@@ -192,7 +192,7 @@ def bounded_id(call_id: str, most: int | None) -> str:
     return call_id if most is None or _SIGNATURE_MARK in call_id else _shortened(call_id, most, "-")
 
 
-def good_author(name: str) -> str:
+def valid_author(name: str) -> str:
     """Return the `name` of a message's author without blanks, <, |, \\, / and >, at most 64 characters; "" for none."""
     if len(name) <= _AUTHOR_CHARS and not _NOT_IN_AUTHOR.search(name):
         return name
@@ -209,7 +209,7 @@ def is_item_id(item_id: Json, kind: str) -> bool:
     )
 
 
-def good_item_id(item: Json, kind: str) -> bool:
+def has_valid_item_id(item: Json, kind: str) -> bool:
     """Whether an item has no id, or one that the API accepts."""
     return item.get("id") is None or kind not in ITEM_ID_PREFIXES or is_item_id(item["id"], kind)
 
@@ -240,12 +240,12 @@ class Limits:
     large_media: int | None = None
 
     def call_name(self, name: str, known: Collection[str] = ()) -> str:
-        """Return the name of a tool as a call may have it; see `good_name`."""
-        return good_name(name, self.call_name_chars, known, self.name)
+        """Return the name of a tool as a call may have it; see `valid_name`."""
+        return valid_name(name, self.call_name_chars, known, self.name)
 
     def tool_name(self, name: str) -> str:
         """Return the name of a tool as the list of tools may have it."""
-        return good_name(name, self.tool_name_chars, (), self.name)
+        return valid_name(name, self.tool_name_chars, (), self.name)
 
     def call_id(self, call_id: str) -> str:
         """Return the id of a call in an accepted length."""

@@ -27,7 +27,7 @@ __all__ = [
     "check_media",
     "check_tools",
     "is_blank",
-    "named",
+    "quoted",
     "read_role",
     "table_of",
 ]
@@ -122,7 +122,7 @@ def read_role(found: Findings, index: int, wire: Json, known: Mapping[str, Any])
     return role
 
 
-def named(ids: set[str]) -> str:
+def quoted(ids: set[str]) -> str:
     """Return the ids in quotes, sorted, for a sentence."""
     return ", ".join(map(repr, sorted(ids)))
 

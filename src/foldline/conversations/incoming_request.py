@@ -17,7 +17,15 @@ from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
 from foldline.codecs import codec
-from foldline.codecs.anthropic.cache_markers import bare, in_order, marked, markers, out_of_order, unmarked, within
+from foldline.codecs.anthropic.cache_markers import (
+    count_markers,
+    keep_last_markers,
+    limit_markers,
+    markers,
+    order_markers,
+    out_of_order,
+    strip_markers,
+)
 from foldline.codecs.anthropic.codec import THOUGHTS
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.limits import MARKERS
@@ -290,13 +298,13 @@ def with_valid_markers(body: RequestBody) -> RequestBody | None:
     same = all(a is b for a, b in zip(wires, body.messages, strict=True))
     if same and len(lifetimes) <= most and not any(out_of_order(lifetimes)):
         return None
-    outside, inside = len(list(markers(tools, system, ()))), sum(map(marked, wires))
+    outside, inside = len(list(markers(tools, system, ()))), sum(map(count_markers, wires))
     if outside > most:
-        tools, system = within(tools, system, most - bool(inside))
+        tools, system = limit_markers(tools, system, most - bool(inside))
     outside = len(list(markers(tools, system, ())))
-    tools, short = in_order(tools, False)
-    system, short = in_order(system, short)
-    shown, _ = in_order(_newest(wires, most - outside), short)
+    tools, short = order_markers(tools, False)
+    system, short = order_markers(system, short)
+    shown, _ = order_markers(_newest(wires, most - outside), short)
     changed = body.changed(_changes(body, tools, system, shown))
     return read_body(body.form, changed, addressed=body.addressed, streamed=body.streamed_by_path)
 
@@ -304,9 +312,9 @@ def with_valid_markers(body: RequestBody) -> RequestBody | None:
 def _without_thinking_markers(wire: Wire) -> Wire:
     """Return a message without markers on its thinking, or the same object if there are none."""
     blocks = wire.get("content")
-    if not isinstance(blocks, list) or not marked(wire):
+    if not isinstance(blocks, list) or not count_markers(wire):
         return wire
-    out = [bare(each) if isinstance(each, dict) and each.get("type") in THOUGHTS else each for each in blocks]
+    out = [strip_markers(each) if isinstance(each, dict) and each.get("type") in THOUGHTS else each for each in blocks]
     return wire if all(a is b for a, b in zip(out, blocks, strict=True)) else {**wire, "content": out}
 
 
@@ -314,8 +322,8 @@ def _newest(wires: Sequence[Wire], keep: int) -> list[Wire]:
     """Return the messages with the last `keep` markers only. Messages that do not change are the same objects."""
     out: list[Wire] = []
     for wire in reversed(wires):
-        here = marked(wire)
-        out.append(unmarked(wire, keep))
+        here = count_markers(wire)
+        out.append(keep_last_markers(wire, keep))
         keep -= min(here, keep)
     return out[::-1]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from foldline.codecs import codec as codec_for
 from foldline.codecs.dialect import violations
 from foldline.codecs.limits import Caps
-from foldline.codecs.provider_state import compacts
+from foldline.codecs.provider_state import is_provider_summary
 from foldline.codecs.rulebook import Violation
 from foldline.engine.context import Context, SummarizeWith, check_arguments
 from foldline.engine.policy import Policy
@@ -132,7 +132,7 @@ def count(
             message = codec.read(wire)
         except InvalidInput as error:
             raise InvalidInput(str(error), place=f"message {index}") from None
-        if compacts(message):
+        if is_provider_summary(message):
             total = since  # the provider drops all before its own summary, except system text
         # Tokens are summed as they come, with no view: `count` is asked for histories that would not be valid.
         size = message_tokens(message, counter)

@@ -18,7 +18,7 @@ from typing import Final
 
 from foldline.codecs.blocks import source_of
 from foldline.codecs.dialect import dialect_named
-from foldline.codecs.openai_chat.roles import roles_out_of_turn
+from foldline.codecs.openai_chat.roles import role_faults
 from foldline.engine.engine import Engine
 from foldline.failures.failure import PartKind, RefusedPart
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult
@@ -281,7 +281,7 @@ def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> s
     del shown, refused
     if engine.outgoing.alternating or not dialect_named(engine.codec.dialect).alternates:
         return None
-    if next(roles_out_of_turn(engine.view.shown()), None) is None:
+    if next(role_faults(engine.view.shown()), None) is None:
         return None
     engine.outgoing.alternating = True
     return "Roles are put in turn from now on: the server wants them to alternate."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import is_
 
-from foldline.codecs.limits import BESIDE_LARGER, NOTHING, Amounts, Caps
+from foldline.codecs.limits import BESIDE_LARGER, NO_AMOUNTS, Amounts, Caps
 from foldline.codecs.media import amounts_of
 from foldline.messages import Document, Image, Part, Text, ToolResult
 from foldline.reducers.base import form_fold
@@ -104,7 +104,7 @@ def _fewer(parts: Iterable[Part], amounts: Amounts, landing: Caps, large: bool) 
             out.append(part if same else replace(part, parts=tuple(inner)))
             continue
         # Part by part, with the rest weighed after each: one image less may be all that is needed.
-        here = replace(amounts_of((part,)), messages=0) if isinstance(part, Image | Document) else NOTHING
+        here = replace(amounts_of((part,)), messages=0) if isinstance(part, Image | Document) else NO_AMOUNTS
         goes = here.large_images if large else here.images or here.pages
         if goes and any(landing.over(amounts)):
             amounts -= here

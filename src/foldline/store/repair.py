@@ -112,9 +112,9 @@ class _Rebuild:
             if stop_of(event) > self.next_seq and not self.broken:
                 gone = f"message {self.next_seq:,} is missing before it"
                 self.damage.append(Damage(line.number, line.byte, "missing", gone))
-            for stand_in in self._stand_ins(stop_of(event)):
-                self.context.apply(event_of(stand_in, self.codec))
-                yield stand_in
+            for missing_result in self._stand_ins(stop_of(event)):
+                self.context.apply(event_of(missing_result, self.codec))
+                yield missing_result
             # A summary may tell of messages that are lost, and a fold may lie on a fold that is. Dropping one costs
             # tokens and no history: its messages are shown whole and folded anew.
             if isinstance(event, Fold | Unfold | Pin) and self.broken:

@@ -13,7 +13,7 @@ from operator import is_
 from typing import Final
 
 from foldline.codecs.base import Codec
-from foldline.codecs.blocks import carry
+from foldline.codecs.blocks import with_session_fields
 from foldline.messages import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
 from foldline.view.open_calls import RememberedCall, late_answer_note, late_result_note
 from foldline.view.transcript import Repair, Seq
@@ -101,7 +101,7 @@ class _Use:
     seq: Seq
     part: Opaque
     turn: _Turn | None
-    stand_in: _Single | None = None
+    missing_result: _Single | None = None
     repair: Repair | None = None
 
 
@@ -155,14 +155,14 @@ class _Arrangement:
         """Give a stand-in result to each open call of the provider's, except for these."""
         for opened in [opened for opened in self._uses if opened not in but]:
             use = self._uses[opened]
-            message = self.codec.stand_in(use.part, NO_RESULT)
+            message = self.codec.missing_result(use.part, NO_RESULT)
             if message is None:
                 continue
             del self._uses[opened]
-            use.stand_in = _Single(use.seq, message)
+            use.missing_result = _Single(use.seq, message)
             use.repair = Repair(use.seq, "missing-result", f"call {opened!r} has no result")
             self.repairs.append(use.repair)
-            self._order.append(use.stand_in)
+            self._order.append(use.missing_result)
             self._settled[opened] = use
 
     def _assistant(self, seq: Seq, message: Message) -> None:
@@ -222,17 +222,17 @@ class _Arrangement:
                 self._order.append(_Single(seq, message))
             else:
                 self._without_call(seq, part)
-        apart = bool(self._uses) and bool(others)  # a user's words end the turn that the provider paused
+        are_apart = bool(self._uses) and bool(others)  # a user's words end the turn that the provider paused
         for number in sorted(answers):
             turn, results = answers[number]
             # Words beside results follow the last of them: Anthropic refuses text before a result.
-            parts = results + (others if number == max(answers) and not apart else [])
+            parts = results + (others if number == max(answers) and not are_apart else [])
             mine = message if len(parts) == len(message.parts) else self.codec.revise(message, parts)
             if self.codec.itemised and self._order[-1] is not turn:
                 self._order.append(_Single(seq, mine))  # an output may stand anywhere after its call
             else:
                 turn.results.append((seq, mine))
-        if others and (apart or not answers):
+        if others and (are_apart or not answers):
             self.settle(())
             self._order.append(_Single(seq, self.codec.revise(message, others)))
         elif self.codec.one_turn and not answers and len(self._order) == shown:
@@ -293,7 +293,9 @@ class _Arrangement:
         if all(isinstance(part, Reasoning) for part in parts):
             return None  # providers refuse thinking without what it led to
         return (
-            carry(message, self.codec.read(parts[0].raw)) if self.codec.itemised else self.codec.revise(message, parts)
+            with_session_fields(message, self.codec.read(parts[0].raw))
+            if self.codec.itemised
+            else self.codec.revise(message, parts)
         )
 
     def _closes(self, seq: Seq, message: Message, part: Opaque) -> bool:
@@ -304,8 +306,8 @@ class _Arrangement:
             return True
         # The real answer takes the place of the stand-in that an earlier message needed.
         use = self._settled.pop(opened, None)
-        if use is not None and use.stand_in is not None and use.repair is not None:
-            use.stand_in.seq, use.stand_in.message = seq, self.codec.revise(message, [part])
+        if use is not None and use.missing_result is not None and use.repair is not None:
+            use.missing_result.seq, use.missing_result.message = seq, self.codec.revise(message, [part])
             self.repairs.remove(use.repair)
             self.repairs.append(Repair(seq, "pairing", "results moved next to their calls"))
             self._closed.add(opened)
@@ -335,7 +337,7 @@ class _Arrangement:
         if not isinstance(caller, Mapping) or caller.get("caller_id") in {None, *self._opened}:
             return message
         wire = {key: value for key, value in (message.wire or {}).items() if key != "caller"}
-        return carry(message, self.codec.read(wire))
+        return with_session_fields(message, self.codec.read(wire))
 
     # --- rendering ----------------------------------------------------------------------------------------------------
 
@@ -369,9 +371,9 @@ class _Arrangement:
                 )
             answers = [merged]
         # Where results hold text only, their images go into a message of the user after them.
-        answers, apart = self.codec.apart(answers)
-        if apart is not None:
+        answers, media = self.codec.separate_media(answers)
+        if media is not None:
             seq = turn.results[-1][0]
             self.repairs.append(Repair(seq, "result-text", "images of results are sent in a message of the user"))
-            answers.append(apart)
+            answers.append(media)
         return out + answers

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import is_
 
 from foldline.codecs.base import Codec
-from foldline.codecs.blocks import carry
+from foldline.codecs.blocks import with_session_fields
 from foldline.messages import Message, Opaque, Part, Text, ToolCall, ToolResult
 from foldline.tokens import content_bytes
 from foldline.view.arrangement import NO_RESULT, arrange, is_paired, is_reasoning, only_answers
@@ -284,7 +284,7 @@ class Pairing:
         faults.append(f"second item with the id {item!r}")
         if is_reasoning(message) or str(wire.get("type")).endswith(_NEVER_REPEATED):
             return replace(message, agent_visible=False)
-        return carry(message, self.codec.read({key: value for key, value in wire.items() if key != "id"}))
+        return with_session_fields(message, self.codec.read({key: value for key, value in wire.items() if key != "id"}))
 
     def _fresh_calls(self, message: Message, faults: list[str]) -> Message:
         """The message with a unique id for each call: unique in the session where the codec needs that, else in it."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from foldline.codecs.base import Codec
-from foldline.codecs.provider_state import summed_up
+from foldline.codecs.provider_state import summarised_count
 from foldline.messages import Message
 from foldline.tokens import Counter, content_bytes, message_tokens, wire_bytes
 from foldline.view.arrangement import arrange, is_paired, is_reasoning
@@ -103,10 +103,10 @@ class GrowingTurn:
             return None
         end = self.item_count + self.result_count
         first = next(iter(self.open)) == ids[0]  # results mostly come in the order of their calls: no list is built
-        stand_in = end + (0 if first else list(self.open).index(ids[0]))
+        missing_result = end + (0 if first else list(self.open).index(ids[0]))
         del self.open[ids[0]]
         self.result_count += 1
-        return (stand_in, 1, ()), (end, 0, (message,))
+        return (missing_result, 1, ()), (end, 0, (message,))
 
 
 def growing_turn(codec: Codec, entries: Iterable[Entry]) -> GrowingTurn | None:
@@ -231,7 +231,7 @@ def _counted_weights(tile: Tile, compacted: Seq | None) -> list[int]:
     # Such messages are sent all the same: the provider wants its own summary back where it stood, and drops the rest.
     if compacted is None or tile.start > compacted or tile.system:
         return tile.weights
-    at = len(tile.messages) if tile.stop <= compacted else summed_up(tile.messages)
+    at = len(tile.messages) if tile.stop <= compacted else summarised_count(tile.messages)
     return [0] * at + tile.weights[at:]
 
 

@@ -12,10 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from foldline.codecs.anthropic.cache_markers import in_order, marked, markers, out_of_order, shortened, unmarked, within
+from foldline.codecs.anthropic.cache_markers import (
+    count_markers,
+    keep_last_markers,
+    limit_markers,
+    markers,
+    order_lifetimes,
+    order_markers,
+    out_of_order,
+)
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.limits import MARKERS
-from foldline.codecs.openai_chat.roles import in_turn
+from foldline.codecs.openai_chat.roles import alternate_roles
 from foldline.messages import Wire
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair, Unfold, Usage
@@ -62,7 +70,7 @@ class RequestAdjuster:
         if self.alternating and row.alternates:
             if system and not self.takes_system:
                 out, system = [{"role": "user", "content": system}, *out], None
-            out = in_turn(out, system=self.takes_system)
+            out = alternate_roles(out, system=self.takes_system)
             if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
                 repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
         if row.signed is not None:
@@ -85,13 +93,13 @@ class RequestAdjuster:
         seen = len(self._seen)
         stable = seen if wires[:seen] == self._seen else _same(self._seen, wires)
         self._seen = list(wires)
-        self._marked[stable:] = [marked(wire) for wire in wires[stable:]]
+        self._marked[stable:] = [count_markers(wire) for wire in wires[stable:]]
         if self._bare > stable:
             self._bare, self._spared = stable, 0
         before = system, tools
         if len(list(markers(tools, system, ()))) > MARKERS:
             self._beside_most = min(self._beside_most, MARKERS - any(self._marked))
-            tools, system = within(tools, system, self._beside_most)
+            tools, system = limit_markers(tools, system, self._beside_most)
             repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers beside the messages"))
         beside = list(markers(tools, system, ()))
         room = max(0, MARKERS - len(beside))
@@ -102,12 +110,15 @@ class RequestAdjuster:
         out = wires
         if self._bare and any(self._marked[: self._bare]):
             last = self._bare - 1
-            bare = [unmarked(wire, self._spared if at == last else 0) for at, wire in enumerate(wires[: self._bare])]
+            bare = [
+                keep_last_markers(wire, self._spared if at == last else 0)
+                for at, wire in enumerate(wires[: self._bare])
+            ]
             out = [*bare, *wires[self._bare :]]
             repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers; the newest are sent"))
         if any(out_of_order(beside)):
-            tools, short = in_order(tools, False)
-            system, _ = in_order(system, short)
+            tools, short = order_markers(tools, False)
+            system, _ = order_markers(system, short)
             beside = list(markers(tools, system, ()))
             repairs.append(Repair(0, "cache-order", "a marker for an hour beside the messages stood behind another"))
         same = system is before[0] and tools is before[1]
@@ -129,7 +140,7 @@ class RequestAdjuster:
         found = [at for at, number in enumerate(self._marked) if number]
         settled: dict[int, Mapping[str, Any]] = {}
         for at in found:
-            wire, short = shortened(wires[at], short)
+            wire, short = order_lifetimes(wires[at], short)
             if wire is not wires[at]:
                 settled[at] = wire
         if not settled:

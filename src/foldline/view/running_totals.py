@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 
-from foldline.codecs.limits import NOTHING, Amounts
+from foldline.codecs.limits import NO_AMOUNTS, Amounts
 from foldline.messages import Message, Wire
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair, Seq
@@ -26,7 +26,7 @@ class RunningTotals:
         self.content_bytes = 0
         self.messages = self.joints = 0
         # What the tiles with images or files hold; the number of messages is not kept here.
-        self._media: Amounts = NOTHING
+        self._media: Amounts = NO_AMOUNTS
         self._write = write
         self._repaired: dict[Seq, Tile] = {}
         self._starts: list[Seq] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from foldline.codecs.limits import NOTHING, ONE_MESSAGE, Amounts
+from foldline.codecs.limits import NO_AMOUNTS, ONE_MESSAGE, Amounts
 from foldline.codecs.media import amounts_of
 from foldline.messages import Message, Reasoning
 from foldline.view.open_calls import RememberedCall
@@ -71,7 +71,7 @@ class Tile:
     content_bytes: int = 0
     """Sum of `contents`."""
     size_bytes: int = 0
-    amounts: Amounts = NOTHING
+    amounts: Amounts = NO_AMOUNTS
     """Images, pages and messages: what providers limit besides tokens."""
     noted: tuple[Repair, ...] = ()
     """Repairs of the last rendering as a whole."""
@@ -223,7 +223,7 @@ def joint_places(before: Message | None, messages: Iterable[Message], *, replied
     return out
 
 
-def amounts_held(messages: Iterable[Message], before: Amounts = NOTHING) -> Amounts:
+def amounts_held(messages: Iterable[Message], before: Amounts = NO_AMOUNTS) -> Amounts:
     """The images, pages and number of messages, added to `before`. O(parts)."""
     # One message of plain text is by far the most common tile: it shares one value instead of making a new one.
     plain = 0
@@ -233,7 +233,7 @@ def amounts_held(messages: Iterable[Message], before: Amounts = NOTHING) -> Amou
             plain += 1
         else:
             before += amounts
-    if plain == 1 and before is NOTHING:
+    if plain == 1 and before is NO_AMOUNTS:
         return ONE_MESSAGE
     return Amounts(before.images, before.pages, before.messages + plain, before.large_images)
 

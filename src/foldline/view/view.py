@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from foldline.codecs.base import Codec
 from foldline.codecs.limits import Amounts
-from foldline.codecs.provider_state import compacts, refers
+from foldline.codecs.provider_state import is_provider_summary, refers_to_stored_item
 from foldline.errors import FoldRefused
 from foldline.messages import Message, Opaque, Text, ToolResult, Wire
 from foldline.text.identifiers import NameCounts
@@ -242,7 +242,7 @@ class View:
         if self.compacted is not None and tile.start <= self.compacted < tile.stop:
             return SUMMED_UP
         # A stored item is referred to alone, as the first entry of its block; other dialects have no such references.
-        if any(refers(entry.message) for entry in tile.entries[:1] if self.codec.itemised):
+        if any(refers_to_stored_item(entry.message) for entry in tile.entries[:1] if self.codec.itemised):
             return HELD
         # Only the last block can still get its result in place; an earlier open call has a stand-in already.
         if tile.waiting and index == self.last_block:
@@ -429,7 +429,7 @@ class View:
             self._refresh(at)
         else:
             self._splice(at, edits)
-        if message.agent_visible and compacts(message):
+        if message.agent_visible and is_provider_summary(message):
             self._compact_before(entry.seq)
 
     def _block_at(self, at: int, entry: Entry) -> Tile:

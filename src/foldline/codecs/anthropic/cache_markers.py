@@ -11,7 +11,16 @@ from typing import Any, Final
 
 from foldline.messages import Json, Wire
 
-__all__ = ["bare", "in_order", "marked", "markers", "out_of_order", "shortened", "unmarked", "within"]
+__all__ = [
+    "count_markers",
+    "keep_last_markers",
+    "limit_markers",
+    "markers",
+    "order_lifetimes",
+    "order_markers",
+    "out_of_order",
+    "strip_markers",
+]
 
 _MARKER: Final = "cache_control"
 _HOUR: Final = "1h"
@@ -31,7 +40,7 @@ def _marks(block: Json) -> Iterator[str]:
         yield lifetime if isinstance(lifetime, str) else "5m"
 
 
-def marked(wire: Json) -> int:
+def count_markers(wire: Json) -> int:
     """Return the number of markers in a message. O(blocks)."""
     return sum(1 for _ in _marks(wire))
 
@@ -51,23 +60,23 @@ def out_of_order(lifetimes: Sequence[str]) -> Iterator[bool]:
         short = short or lifetime != _HOUR
 
 
-def bare(block: Mapping[str, Any]) -> Mapping[str, Any]:
+def strip_markers(block: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a block or a message without its markers; the same object if it has none. O(blocks)."""
-    if not marked(block):
+    if not count_markers(block):
         return block
     out = {key: value for key, value in block.items() if key != _MARKER}
     inner = out.get("content")
     if isinstance(inner, list | tuple):
-        out["content"] = [bare(each) if isinstance(each, Mapping) else each for each in inner]
+        out["content"] = [strip_markers(each) if isinstance(each, Mapping) else each for each in inner]
     return out
 
 
-def unmarked(wire: Wire, keep: int) -> Wire:
+def keep_last_markers(wire: Wire, keep: int) -> Wire:
     """Return a message with its last `keep` markers only; the same object if it has no more. O(blocks)."""
-    if marked(wire) <= keep:
+    if count_markers(wire) <= keep:
         return wire
     if keep <= 0:
-        return bare(wire)
+        return strip_markers(wire)
     return {**wire, "content": _newest(wire["content"], keep)}
 
 
@@ -76,13 +85,13 @@ def _newest(blocks: Sequence[Any], keep: int) -> list[Any]:
     # The last ones stay: a later marker caches the blocks before it too.
     out: list[Any] = []
     for block in reversed(blocks):
-        here = marked(block)
-        out.append(block if here <= keep else unmarked(block, keep) if keep else bare(block))
+        here = count_markers(block)
+        out.append(block if here <= keep else keep_last_markers(block, keep) if keep else strip_markers(block))
         keep -= min(here, keep)
     return out[::-1]
 
 
-def within(tools: Json, system: Json, most: int) -> tuple[Json, Json]:
+def limit_markers(tools: Json, system: Json, most: int) -> tuple[Json, Json]:
     """Return tools and system text with at most `most` markers, at least 1. O(blocks).
 
     What needs no change is the same object.
@@ -101,29 +110,29 @@ def within(tools: Json, system: Json, most: int) -> tuple[Json, Json]:
     )
 
 
-def in_order(blocks: Json, short: bool) -> tuple[Json, bool]:
-    """Return blocks or tools with their markers in order (see `shortened`); the same object if they are. O(blocks)."""
+def order_markers(blocks: Json, short: bool) -> tuple[Json, bool]:
+    """Apply `order_lifetimes` to each block or tool; the same object if they are in order. O(blocks)."""
     if not isinstance(blocks, list | tuple):
         return blocks, short
     out: list[Any] = []
     for block in blocks:
-        fit, short = shortened(block, short) if isinstance(block, Mapping) else (block, short)
+        fit, short = order_lifetimes(block, short) if isinstance(block, Mapping) else (block, short)
         out.append(fit)
     return (out if any(a is not b for a, b in zip(out, blocks, strict=True)) else blocks), short
 
 
-def shortened(block: Mapping[str, Any], short: bool) -> tuple[Mapping[str, Any], bool]:
+def order_lifetimes(block: Mapping[str, Any], short: bool) -> tuple[Mapping[str, Any], bool]:
     """Shorten markers for an hour that follow one for five minutes; return also whether such a one came. O(blocks).
 
     The block or message is the same object if nothing changes.
     """
     # Shortened and not removed: a cache for five minutes serves the next request, none does not.
-    if not marked(block):
+    if not count_markers(block):
         return block, short
     out = dict(block)
     inner = out.get("content")
     if isinstance(inner, list | tuple):
-        out["content"], short = in_order(inner, short)
+        out["content"], short = order_markers(inner, short)
     marker = out.get(_MARKER)
     if isinstance(marker, Mapping):
         if short and marker.get("ttl") == _HOUR:

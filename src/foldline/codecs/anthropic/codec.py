@@ -356,6 +356,6 @@ class Anthropic(MessageCodec):
         block = {"type": "tool_result", "tool_use_id": call.id, "content": clean(text)}
         return replace(self.read({"role": "user", "content": [block]}), kind="notice")
 
-    def stand_in(self, opened: Opaque, text: str) -> Message | None:
+    def missing_result(self, opened: Opaque, text: str) -> Message | None:
         """Return a failed result for the use of a tool that the provider runs, in a message of the assistant."""
         return replace(self.read({"role": "assistant", "content": [_failed(opened, clean(text))]}), kind="notice")

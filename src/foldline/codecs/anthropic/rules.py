@@ -16,7 +16,7 @@ from foldline.codecs.rulebook import (
     check_content,
     check_media,
     is_blank,
-    named,
+    quoted,
     read_role,
     table_of,
 )
@@ -150,10 +150,10 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
         if results:
             found.add(index, "block-place", "a result in an assistant message")
         if waiting:
-            found.add(index, "call-without-result", f"calls {named(waiting)} have no result in the next user message")
+            found.add(index, "call-without-result", f"calls {quoted(waiting)} have no result in the next user message")
         waiting = _check_uses(found, index, blocks, used)
     if waiting:
-        found.add(None, "call-without-result", f"calls {named(waiting)} have no result at the end")
+        found.add(None, "call-without-result", f"calls {quoted(waiting)} have no result at the end")
 
 
 @dataclass(slots=True)
@@ -231,7 +231,7 @@ def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, A
         if block.get("is_error") is True and any(inner.get("type") != "text" for inner in _blocks(block)):
             found.add(index, "failed-media")
     if waiting - seen:
-        detail = f"calls {named(waiting - seen)} have no result in the next user message"
+        detail = f"calls {quoted(waiting - seen)} have no result in the next user message"
         found.add(index, "call-without-result", detail)
 
 

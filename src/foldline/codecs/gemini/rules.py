@@ -16,7 +16,7 @@ from foldline.codecs.gemini.parts import (
     responses_in,
     unsigned_steps,
 )
-from foldline.codecs.rulebook import Findings, Rule, check_call_name, named, table_of
+from foldline.codecs.rulebook import Findings, Rule, check_call_name, quoted, table_of
 from foldline.messages import Json, Wire
 
 __all__ = ["RULES", "check_gemini"]
@@ -108,7 +108,9 @@ def check_gemini(found: Findings, wires: Sequence[Wire]) -> None:
         if role == "user":
             _check_answers(found, index, positional_ids(responses_in(wire)), waiting)
         elif waiting:
-            found.add(index, "call-without-result", f"calls {named(set(waiting))} have no response in the next content")
+            found.add(
+                index, "call-without-result", f"calls {quoted(set(waiting))} have no response in the next content"
+            )
         if calls and before == "model":
             found.add(index, "call-place")
         waiting = positional_ids(calls)
@@ -116,7 +118,7 @@ def check_gemini(found: Findings, wires: Sequence[Wire]) -> None:
             found.add(index, "call-ids")
         before = role
     if waiting:
-        found.add(None, "call-without-result", f"calls {named(set(waiting))} have no response at the end")
+        found.add(None, "call-without-result", f"calls {quoted(set(waiting))} have no response at the end")
     for index in unsigned_steps(wires):
         found.add(index, "signature")
 
@@ -183,4 +185,4 @@ def _check_answers(found: Findings, index: int, answers: Sequence[str], waiting:
         else:
             found.add(index, "result-without-call", f"the response {answer!r} answers no call of the turn before")
     if left:
-        found.add(index, "call-without-result", f"calls {named(set(left))} have no response in the next content")
+        found.add(index, "call-without-result", f"calls {quoted(set(left))} have no response in the next content")

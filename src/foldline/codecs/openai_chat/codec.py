@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from foldline.codecs.base import MessageCodec
 from foldline.codecs.blocks import (
-    carry,
     read_block,
     read_content,
     role_of,
     settle_block,
     settle_content,
+    with_session_fields,
 )
 from foldline.codecs.encoding import (
     EMPTY,
@@ -238,7 +238,7 @@ class OpenAIChat(MessageCodec):
         wire = {"role": "tool", "tool_call_id": call.id, "content": content}
         return Message("tool", (ToolResult(call.id, read_content(content), raw=wire),), wire=wire, kind="notice")
 
-    def apart(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
+    def separate_media(self, results: Sequence[Message]) -> tuple[list[Message], Message | None]:
         """Return the results of a turn as text, and a message of the user with their images and files."""
         # Behind all results of the turn: any other message between a call and its results is refused.
         out: list[Message] = []
@@ -252,7 +252,7 @@ class OpenAIChat(MessageCodec):
             media = [part for result in message.results for part in result.parts if isinstance(part, Image | Document)]
             raws = [mend_media(part.raw, LIMITS, "text", []) for part in media]
             seen += [read_block(raw) for raw in raws]
-            out.append(carry(message, self.read({**(message.wire or {}), "content": text})))
+            out.append(with_session_fields(message, self.read({**(message.wire or {}), "content": text})))
         if not seen:
             return list(results), None
         blocks = [{"type": "text", "text": APART}, *(part.raw for part in seen)]

@@ -14,7 +14,7 @@ from foldline.codecs.encoding import (
     mend_encoding,
     named_id,
 )
-from foldline.codecs.limits import Caps, Limits, good_author
+from foldline.codecs.limits import Caps, Limits, valid_author
 from foldline.codecs.media import mend_media, only_text
 from foldline.messages import Json, Role, Wire
 
@@ -96,7 +96,7 @@ def _mend_author(wire: Wire, known: Collection[str], faults: list[str]) -> Wire:
         return wire
     given = name if isinstance(name, str) else ""
     # The `name` of a tool message is that of its tool and must agree with the call; any other is an author's.
-    fit = LIMITS.call_name(given, known) if wire["role"] == "tool" and given else good_author(given)
+    fit = LIMITS.call_name(given, known) if wire["role"] == "tool" and given else valid_author(given)
     if fit and fit == name:
         return wire
     faults.append(f"the name {name!r} of who speaks is not taken; " + (f"sent as {fit!r}" if fit else "left out"))

@@ -12,7 +12,7 @@ from typing import Final
 
 from foldline.messages import Json, Wire
 
-__all__ = ["GO_ON", "OPENING", "in_turn", "roles_out_of_turn"]
+__all__ = ["OPENING", "SEPARATOR", "alternate_roles", "role_faults"]
 
 OPENING: Final = "[The conversation begins here.]"
 """The first message of the user, where a server requires one and the conversation has none."""
@@ -28,7 +28,7 @@ def _speaker(wire: Json) -> str | None:
     return "assistant" if role == "assistant" and not wire.get("tool_calls") else None
 
 
-def roles_out_of_turn(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
+def role_faults(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
     """Yield the index of each message that a strict template refuses, and why. O(messages)."""
     last = None
     for index, wire in enumerate(wires):
@@ -47,7 +47,7 @@ def roles_out_of_turn(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
             last = speaker
 
 
-def in_turn(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
+def alternate_roles(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
     """Return the messages of a chat with alternating roles. Unchanged messages are the same objects. O(messages).
 
     A short message of the other role separates two of one role. System text after the first message becomes the user's,
@@ -71,11 +71,11 @@ def in_turn(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
             out.append({"role": "user", "content": OPENING})
             last = "user"
         if speaker is not None and speaker == last:
-            out.append({"role": "assistant" if speaker == "user" else "user", "content": GO_ON})
+            out.append({"role": "assistant" if speaker == "user" else "user", "content": SEPARATOR})
         out.append(sent)
         last = speaker or last
     return out
 
 
-GO_ON: Final = "[...]"
+SEPARATOR: Final = "[...]"
 """Separates two messages of one role, as a message of the other."""

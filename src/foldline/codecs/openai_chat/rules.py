@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from foldline.codecs.encoding import ABSENT, is_json
-from foldline.codecs.limits import good_author
+from foldline.codecs.limits import valid_author
 from foldline.codecs.media import only_text
 from foldline.codecs.openai_chat.codec import ROLES, says_nothing
 from foldline.codecs.rulebook import (
@@ -16,7 +16,7 @@ from foldline.codecs.rulebook import (
     check_call_name,
     check_content,
     check_media,
-    named,
+    quoted,
     read_role,
     table_of,
 )
@@ -96,13 +96,13 @@ def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
         check_content(found, index, content)
         _check_place(found, index, role, content)
         name = wire.get("name")
-        if name is not None and (not isinstance(name, str) or not name or good_author(name) != name):
+        if name is not None and (not isinstance(name, str) or not name or valid_author(name) != name):
             found.add(index, "author", f"the name {name!r} of who speaks is not taken")
         if role == "tool":
             _check_tool_message(found, index, wire, waiting)
             continue
         if waiting:
-            found.add(index, "call-without-result", f"{role} message while calls {named(waiting)} have no result")
+            found.add(index, "call-without-result", f"{role} message while calls {quoted(waiting)} have no result")
             waiting = set()
         if role == "assistant":
             waiting = _check_tool_calls(found, index, wire.get("tool_calls"))
@@ -111,7 +111,7 @@ def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
         elif content is None or content == []:
             found.add(index, "content", f"{role} message without content")
     if waiting:
-        found.add(None, "call-without-result", f"calls {named(waiting)} have no result at the end")
+        found.add(None, "call-without-result", f"calls {quoted(waiting)} have no result at the end")
 
 
 def _check_place(found: Findings, index: int, role: str, content: Json) -> None:

@@ -26,7 +26,7 @@ from foldline.codecs.encoding import (
     named_id,
     object_of,
 )
-from foldline.codecs.limits import Caps, Limits, good_item_id
+from foldline.codecs.limits import Caps, Limits, has_valid_item_id
 from foldline.codecs.media import mend_media
 from foldline.codecs.openai_responses.outputs import OUTPUT, empty_output, is_output, read_output, settle_output
 from foldline.errors import InvalidInput
@@ -300,7 +300,7 @@ def _mend_parts(content: Json, faults: list[str]) -> Json:
 def _mend(item: Wire, faults: list[str], known: Collection[str]) -> Wire | None:
     item = mend_encoding(item, faults)
     kind = item_type(item)
-    if not good_item_id(item, kind):
+    if not has_valid_item_id(item, kind):
         # Reasoning without its id is an orphan; any other item may come without one.
         if kind == "reasoning":
             faults.append(f"reasoning with the id {item['id']!r}, which is not taken, was left out")

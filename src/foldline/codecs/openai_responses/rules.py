@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from foldline.codecs.encoding import is_json
-from foldline.codecs.limits import good_item_id
+from foldline.codecs.limits import has_valid_item_id
 from foldline.codecs.openai_responses.codec import CALL_FIELDS, NAMED_CALLS, ROLES, is_from_user, pair_ids
 from foldline.codecs.openai_responses.outputs import OUTPUT, is_output
 from foldline.codecs.rulebook import (
@@ -95,7 +95,7 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
             continue
         referred = referred or kind == "item_reference"
         item_id = item.get("id")
-        if not good_item_id(item, kind):
+        if not has_valid_item_id(item, kind):
             found.add(index, "item-id-form", f"the id {item_id!r} is none of an item of the type {kind!r}")
         if isinstance(item_id, str) and item_id:
             if item_id in ids:
