@@ -229,11 +229,10 @@ def check_document(document: YamlDocument, *, file: str) -> FileSettings:
     systems are written this way.
     """
     reader = _LayerReader(file, document.lines)
-    faults = reader.faults
-    faults += document.faults
+    reader.faults += document.faults
     top = document.value if document.value is not None else {}
     if not isinstance(top, Mapping):
-        faults.append(reader.fault(f"must hold blocks of settings, not {quoted(top)}", ""))
+        reader.add(f"must hold blocks of settings, not {quoted(top)}", "")
         top = {}
     defaults = reader.layer(top.get("defaults"), "defaults")
     agents = reader.layers(top.get("agents"), "agents")
@@ -243,7 +242,7 @@ def check_document(document: YamlDocument, *, file: str) -> FileSettings:
             continue
         if name in fields:
             if name in defaults:
-                faults.append(reader.fault(f"stands in defaults too ({_first_source(defaults[name])})", name))
+                reader.add(f"stands in defaults too ({_first_source(defaults[name])})", name)
                 continue
             defaults |= reader.layer({name: value}, "")
             continue
@@ -251,14 +250,14 @@ def check_document(document: YamlDocument, *, file: str) -> FileSettings:
         near = get_close_matches(name, (*SECTIONS, *fields), 1, 0.75)
         if near or not isinstance(value, Mapping) or not NAME.fullmatch(name):
             hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(SECTIONS)}, or the name of an agent"
-            faults.append(reader.fault(f"is not a setting; {hint}", name))
+            reader.add(f"is not a setting; {hint}", name)
         elif name in agents:
-            faults.append(reader.fault("is given in agents too", name))
+            reader.add("is given in agents too", name)
         else:
             agents[name] = reader.layer(value, name)
     profiles = reader.layers(top.get("profiles"), "profiles")
     return FileSettings(
-        file=file, defaults=defaults, agents=agents, profiles=profiles, faults=tuple(sorted(faults, key=line_of))
+        file=file, defaults=defaults, agents=agents, profiles=profiles, faults=tuple(sorted(reader.faults, key=line_of))
     )
 
 
@@ -279,9 +278,9 @@ class _LayerReader:
         self._file = file
         self._lines = lines
 
-    def fault(self, reason: str, name: str) -> InvalidInput:
-        """Return an error with file, line and field."""
-        return fault(reason, file=self._file, line=self._line(name), name=name)
+    def add(self, reason: str, name: str) -> None:
+        """Add a fault with file, line and field."""
+        self.faults.append(fault(reason, file=self._file, line=self._line(name), name=name))
 
     def _line(self, name: str) -> int | None:
         """Return the line of a field, or of the block around it."""
@@ -293,14 +292,14 @@ class _LayerReader:
     def layers(self, value: Json, place: str) -> dict[str, Tree]:
         """Read the agents or profiles of a section."""
         if value is not None and not isinstance(value, Mapping):
-            self._add(_safe(value, f"must be a block of names, not {quoted(value)}"), place)
+            self.add(_safe(value, f"must be a block of names, not {quoted(value)}"), place)
             return {}
         found = {}
         for name, inner in (value or {}).items():
             if NAME.fullmatch(name):
                 found[name] = self.layer(inner, f"{place}.{name}")
             else:
-                self._add(NO_NAME, f"{place}.{name}")
+                self.add(NO_NAME, f"{place}.{name}")
         return found
 
     def layer(self, value: Json, place: str) -> Tree:
@@ -310,15 +309,14 @@ class _LayerReader:
             return {}
         self._drop_empty(tree, value or {}, place)
         self._drop_invalid(tree, place)
+        # After the values: what is dropped by then has its own fault, which does not repeat a key either.
         self._drop_secrets(tree)
         self._check_pairs(tree)
         return tree
 
-    def _add(self, reason: str, name: str) -> None:
-        self.faults.append(self.fault(reason, name))
-
     def _read(self, value: Json, schema: Json, place: str) -> LocatedValue | Tree | None:
         block = block_schema(schema)
+        # A field without a value is a mistake, but a block is then empty, and `extra` may hold null.
         if block is None:
             return self._leaf(NOTHING if value is None and schema else value, place)
         if value is None:
@@ -327,16 +325,17 @@ class _LayerReader:
         if not isinstance(value, Mapping):
             if place.rpartition(".")[2] == "summariser" and (value is False or value == OFF):
                 return self._leaf(OFF, place)
+            # `model: gpt-4.1` is short for {name: gpt-4.1}; a number, since YAML reads some names as one.
             if "name" in (properties or ()) and isinstance(value, str | int | float) and not isinstance(value, bool):
                 return {"name": self._leaf(value, place)}
             kind = "fields" if properties else "names"
-            self._add(_safe(value, f"must be a block of {kind}, not {quoted(value)}"), place)
+            self.add(_safe(value, f"must be a block of {kind}, not {quoted(value)}"), place)
             return None
         tree: Tree = {}
         for name, inner in value.items():
             field = f"{place}.{name}" if place else name
             if (inside := field_schema(block, name)) is None:
-                self._add(_unknown(name, block), field)
+                self.add(_unknown(name, block), field)
             elif (found := self._read(inner, inside, field)) is not None:
                 tree[name] = found
         return tree
@@ -349,7 +348,7 @@ class _LayerReader:
         for block, reason in _EMPTY.items():
             for name, inner in (value.get(block) or {}).items() if block in tree else ():
                 if not inner and name in tree[block]:
-                    self._add(reason, dotted((block, name), place))
+                    self.add(reason, dotted((block, name), place))
                     del tree[block][name]
 
     def _drop_invalid(self, tree: Tree, place: str) -> None:
@@ -364,7 +363,7 @@ class _LayerReader:
                 leaf, rest = find_field(tree, path)
                 # In a list; blocks elsewhere were read by their schema.
                 hint = _unknown(str(path[-1]), schema_definition("DeliveryBlock")) if reason == UNKNOWN else reason
-                self._add(hint, dotted(rest, leaf.name) if isinstance(leaf, LocatedValue) else dotted(path, place))
+                self.add(hint, dotted(rest, leaf.name) if isinstance(leaf, LocatedValue) else dotted(path, place))
                 drop_field(tree, path)
             if not found:
                 return
@@ -373,7 +372,7 @@ class _LayerReader:
         """Refuse keys, without repeating them: errors end up in logs. A system text is prose, and exempt."""
         for name, leaf in list(leaves(tree)):
             if name != "system" and (inside := secret_path(leaf.value, name.rpartition(".")[2])) is not None:
-                self._add(SECRET, dotted(inside, leaf.name))
+                self.add(SECRET, dotted(inside, leaf.name))
                 drop_field(tree, tuple(name.split(".")))
 
     def _check_pairs(self, tree: Tree) -> None:
@@ -389,6 +388,7 @@ def _unknown(name: str, block: Mapping[str, Json]) -> str:
     fields = block["properties"]
     if "api_key_env" in fields and _KEYS.search(name.lower()):
         return "is not a setting: keys are not written here; name their environment variable as api_key_env"
+    # 0.6 is difflib's own cutoff: among fields of one block a hint that misses does less harm than none.
     near = get_close_matches(name, fields, 1, 0.6)
     hint = f"nearest is {near[0]!r}" if near else f"known are {', '.join(fields)}"
     return f"is not a setting; {hint}"

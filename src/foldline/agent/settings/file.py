@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from foldline.agent.settings.checks import LocatedValue, Tree, leaves, line_of
 from foldline.agent.settings.connections import ScheduleSettings
@@ -124,6 +124,7 @@ def find_files(
 
 def _display_path(path: Path) -> str:
     """Return a path for an error: relative if it is in the working directory."""
+    # Not resolved: people look for the name that they know, even if it is a link.
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):
@@ -207,6 +208,7 @@ def load_settings(
     for found in find_files(config, folder=folder, environ=environ):
         settings, mark = _read_valid(found.path)
         files.append(replace(found, mark=mark))
+        # Cut before layers merge: an untrusted field must not win over the user's own value and then be dropped.
         if not (found.own or trust or _is_trusted(files[-1], environ)):
             settings, restricted = without_trust(settings, found.path.absolute().parent)
             withheld += restricted
@@ -367,25 +369,18 @@ def _block_rows(place: str, block: Any) -> Iterator[tuple[str, Json, str]]:
 
 
 def _entry_rows(name: str, entry: ScheduleSettings) -> Iterator[tuple[str, Json, str]]:
-    deliver = [{key: value for key, value in asdict(to).items() if value is not None} for to in entry.deliver]
+    deliver: Json = [{key: value for key, value in asdict(to).items() if value is not None} for to in entry.deliver]
     late = None if entry.max_late_seconds is None else f"{entry.max_late_seconds:.0f}s"
-    shown = {
-        "cron": entry.cron.text,
-        "timezone": entry.timezone,
-        "prompt": entry.prompt,
-        "session": entry.session or name,
-        "deliver": cast(Json, deliver),
-        "enabled": entry.enabled,
-        "max_late": late,
-        "policy": entry.policy,
-    }
-    for field, value in shown.items():
-        yield f"schedule.{name}.{field}", value, ""
+    # As a file writes them: a cron as its text, a time with its unit.
+    written = {"cron": entry.cron.text, "session": entry.session or name, "deliver": deliver, "max_late": late}
+    for field in ("cron", "timezone", "prompt", "session", "deliver", "enabled", "max_late", "policy"):
+        yield f"schedule.{name}.{field}", written[field] if field in written else getattr(entry, field), ""
 
 
 def _model_rows(block: str, model: ModelSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, Json, str]]:
     for name in ("name", "provider", "base_url", "dialect"):
         yield f"{block}.{name}", getattr(model, name), ""
+    # Only known after the start where no name is set: then the server's figure counts, and None is shown.
     guessed = model.max_input_tokens is None and model.name is not None
     limit = model.limit_tokens if guessed else model.max_input_tokens
     yield f"{block}.max_input_tokens", limit, "by the model's name" if guessed else ""
