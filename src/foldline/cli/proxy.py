@@ -131,7 +131,13 @@ def proxy(
     )
     # The port is taken before the store is opened: a second proxy on the port fails without touching the first one's.
     with listen(host, port) as at, asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serving(at, host, settings, rules, grace_seconds))
+        try:
+            runner.run(_serving(at, host, settings, rules, grace_seconds))
+        except InvalidInput as error:
+            # An endpoint names its own field; a user knows the option.
+            if error.place != "base_url":
+                raise
+            raise InvalidInput(error.reason, place="--upstream") from None
 
 
 async def _serving(

@@ -1,4 +1,4 @@
-"""Where the work is done: in this process, or in processes of this machine. `on_ray` has the one for many machines."""
+"""Backends that run the work in this process or in processes of this machine; `ray_backend` has that of a cluster."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Got = TypeVar("Got")
 class Backend(Protocol):
     """Runs pieces of work in parallel. A context manager: leaving it ends pending work.
 
-    `batch` is how many replays of one session a piece of work should have: what is under way is lost when all ends.
+    `batch` is how many replays of one session a piece of work should have. An interrupt loses those in progress.
     """
 
     batch: int
     about: str
 
     def each(self, work: Callable[[Given], Got], pieces: Sequence[Given]) -> Iterator[Got]:
-        """What came of each piece, in the order in which they end. Errors of the work are raised here."""
+        """Yield the result of each piece, in order of completion. Errors of the work are raised here."""
 
     def __enter__(self) -> Self: ...
 
@@ -42,24 +42,25 @@ class Backend(Protocol):
 
 
 class BackendFailed(FoldlineError):  # noqa: N818 - names what happened
-    """The work cannot be done where it should be: its processes died again and again, or there is no such cluster."""
+    """The backend failed: its processes died repeatedly, or the cluster is unreachable."""
 
 
 def core_count() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
+    # In a container or under taskset these are fewer than the machine has.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 class InProcess:
-    """One after another, in this process: nothing to start, for a few sessions."""
+    """Runs one piece after another in this process: nothing has to start, which suits few sessions."""
 
     batch = 1
     about = "this process"
 
     def each(self, work: Callable[[Given], Got], pieces: Sequence[Given]) -> Iterator[Got]:
-        """What came of each piece, in order."""
+        """Yield the result of each piece, in order."""
         return map(work, pieces)
 
     def __enter__(self) -> Self:
@@ -74,15 +75,18 @@ class InProcess:
 # Workers are restarted this often for pieces that were pending when one of them died.
 _STARTS: Final = 3
 
-# Pieces submitted for each worker: one to work on, and one that is ready next.
+# Pieces submitted for each worker: one in progress and one that is ready next. With more, an interrupt would find a
+# long queue to cancel, and a dead worker a long list to repeat.
 _AHEAD: Final = 2
 
 
 class LocalProcesses:
-    """Processes of this machine, started anew (spawn) and not copied, so that it works on every system.
+    """Runs pieces in processes of this machine.
 
-    A worker leaves Ctrl-C to the process that started it, and ends when that one is gone, however it ended.
+    A worker leaves Ctrl-C to its parent, and ends when the parent is gone, however that ended.
     """
+
+    # Started by spawn: fork would copy locks that threads of this process hold, and does not exist on every system.
 
     batch = 1
 
@@ -92,7 +96,7 @@ class LocalProcesses:
         self._pool: ProcessPoolExecutor | None = None
 
     def each(self, work: Callable[[Given], Got], pieces: Sequence[Given]) -> Iterator[Got]:
-        """What came of each piece, in the order in which they end. Raises EngineFailed."""
+        """Yield the result of each piece, in order of completion. Raises BackendFailed."""
         left = list(pieces)
         for start in range(_STARTS):
             under_way: dict[Future[Got], Given] = {}
@@ -106,6 +110,8 @@ class LocalProcesses:
                         yield result
                 return
             except BrokenProcessPool:
+                # A worker died, of lack of memory as a rule. The pool is of no use then, and does not say which piece
+                # it was: all that were in progress are repeated.
                 left = [*under_way.values(), *waiting]
                 self._stop()
                 if start == _STARTS - 1:
@@ -114,11 +120,12 @@ class LocalProcesses:
     def _fill(
         self, work: Callable[[Given], Got], waiting: Iterator[Given], under_way: dict[Future[Got], Given]
     ) -> bool:
-        """Hand over as many pieces as the workers need now; whether any are under way."""
+        """Submit as many pieces as the workers need now; return whether any are in progress."""
         if self._pool is None:
             _start_tracker()
             self._pool = ProcessPoolExecutor(self._workers, mp_context=get_context("spawn"), initializer=_begin)
-        with _deaf_to_interrupts():  # a piece may start a worker
+        # The pool starts workers when pieces are submitted.
+        with _deaf_to_interrupts():
             for piece in islice(waiting, _AHEAD * self._workers - len(under_way)):
                 under_way[self._pool.submit(work, piece)] = piece
         return bool(under_way)
@@ -127,7 +134,8 @@ class LocalProcesses:
         pool, self._pool = self._pool, None
         if pool is None:
             return
-        workers = list((pool._processes or {}).values())  # there is no public way to end a piece that is under way
+        # Private, as there is no public way to end a piece in progress before Python 3.14 (`terminate_workers`).
+        workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in workers:
             worker.terminate()
@@ -145,10 +153,9 @@ class LocalProcesses:
 
 
 def _start_tracker() -> None:
-    """Start multiprocessing's process that outlives this one, before workers are: its start would end the block below.
-
-    It gives back what is left of a run that was killed, and is not to write into the terminal then.
-    """
+    """Start multiprocessing's resource tracker before any worker."""
+    # Its start resets the signal mask, and would undo `_deaf_to_interrupts` if a worker started it. It outlives this
+    # process and cleans up after a kill; the filter keeps it from printing warnings into the terminal then.
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
     try:
@@ -162,7 +169,8 @@ def _start_tracker() -> None:
 
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
-    """Ctrl-C waits until the block ends; processes that are started in it never hear it, nor while they begin."""
+    """Defer Ctrl-C to the end of the block, and start processes that never receive it."""
+    # Children inherit the mask. Ignoring the signal in the worker alone would leave a gap until its interpreter runs.
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -180,7 +188,7 @@ def _begin() -> None:
 
 
 def _end_with_parent() -> None:
-    """Without this, workers of a process that was killed would wait for work for ever."""
+    """End this worker when its parent is gone: if that was killed, the worker would wait for work for ever."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Settings compared: cost against far recall, which of them no other beats, and which one to take."""
+"""Compares settings by cost and far recall: which of them no other beats, and which one to choose."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ResampledFigure:
-    """A figure over the sessions, and the middle 95 % of its values over resamples (bootstrap)."""
+    """A figure over the sessions, and its 95 % bootstrap interval."""
 
     value: float
     low: float
@@ -40,7 +40,7 @@ class ResampledFigure:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether there are sessions enough for its ends to be shown."""
+        """Whether it is of enough sessions to show the interval."""
         return enough(self.sessions)
 
 
@@ -72,11 +72,11 @@ class SettingFigures:
 
     @property
     def fits(self) -> bool:
-        """Whether every request was made, valid, and no larger than the window allows."""
+        """Whether every request was made, was valid, and fitted the window."""
         return not (self.invalid or self.over_budget or self.refused)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return it as plain JSON values."""
 
         def plain(span: ResampledFigure | None) -> dict[str, Any] | None:
             return None if span is None else asdict(span)
@@ -104,10 +104,11 @@ class SettingFigures:
 
 
 def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome]) -> SettingFigures:
-    """The figures of outcomes of one setting, against those of no management by session. O(resamples · sessions)."""
+    """Return the figures of one setting, relative to those without management. O(resamples · sessions)."""
     base = [none[outcome.session] for outcome in outcomes]
     pairs = _pairs(outcomes, base)
     money = [outcome.input_usd for outcome in outcomes if outcome.input_usd is not None]
+    # A bill over some of the sessions would look like a lower one.
     priced = len(money) == len(outcomes)
     replies = [outcome.reply_usd for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
@@ -120,6 +121,7 @@ def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping
         tokens=sum(outcome.tokens for outcome in outcomes),
         folds=sum(outcome.folds for outcome in outcomes),
         cost_tokens=sum(outcome.paid_tokens for outcome in outcomes),
+        # Sums over sessions, not a mean of ratios: it is the user's own bill, in which large sessions weigh more.
         cost=_span(pairs, _ratio),
         median_cost=median(one / other for one, other in pairs),
         far=_span(far, fmean) if far else None,
@@ -131,19 +133,20 @@ def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping
 
 
 def point_of(outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome]) -> tuple[float, float]:
-    """Cost, and the far recall that is missing: smaller is better for both. O(sessions)."""
+    """Return the cost and the missing far recall: smaller is better for both. O(sessions)."""
     base = [none[outcome.session] for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
     return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
 
 
 def is_conclusive(outcome: TrialOutcome) -> bool:
-    """Whether a session makes enough far references to have a recall of its own."""
+    """Whether a session has enough far references for a recall of its own."""
     return outcome.far[1] >= ENOUGH
 
 
 def _pairs(outcomes: Sequence[TrialOutcome], base: Sequence[TrialOutcome]) -> list[tuple[float, float]]:
-    """The input's price under a setting and under none, by session: in money, or in tokens where one has no price."""
+    """Return the input's price under a setting and without management, by session."""
+    # In money, so that sessions of different models add up; in tokens as soon as one has no price.
     money = [
         (one.input_usd, other.input_usd)
         for one, other in zip(outcomes, base, strict=True)
@@ -173,10 +176,11 @@ def _span(values: Sequence[T], statistic: Callable[[Sequence[T]], float]) -> Res
 
 
 def front(points: Sequence[tuple[float, float]], same: float = _SAME) -> list[int]:
-    """The places of the points that no other beats (both figures: the smaller the better), best first figure first.
+    """Return the positions of the points that no other beats, by first figure; smaller is better for both. O(n log n).
 
-    Of several whose second figures are no more than `same` apart the first stands. O(n log n).
+    Of points whose second figures differ by no more than `same`, only the first is returned.
     """
+    # Sorted by the first figure, a point is on the front if its second figure is less than all before it.
     order = sorted(range(len(points)), key=lambda place: (*points[place], place))
     out: list[int] = []
     least = float("inf")
@@ -188,7 +192,9 @@ def front(points: Sequence[tuple[float, float]], same: float = _SAME) -> list[in
 
 
 def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
-    """All positions, layer by layer: the front, then the front of the rest, and so on. O(n² log n) at worst."""
+    """Return all positions, layer by layer: the front, then the front of the rest, and so on. O(n² log n) at worst."""
+    # Non-dominated sorting, as in NSGA-II (Deb et al., 2002): it ranks by two figures without weighing one by the
+    # other.
     left = list(range(len(points)))
     out = []
     while left:
@@ -199,16 +205,15 @@ def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
 
 
 def worth_a_row(found: Sequence[SettingFigures]) -> list[SettingFigures]:
-    """The points of a front with visibly more recall than cheaper ones, cheapest first."""
+    """Return the points of a front with visibly more recall than cheaper ones, cheapest first."""
     points = [(figures.cost.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
     return [found[place] for place in front(points)]
 
 
 def chosen(found: Sequence[SettingFigures], min_far: float | None) -> tuple[SettingFigures, str]:
-    """The setting to take of all that no other beats (cheapest first), and why.
+    """Choose a setting of the front, cheapest first, and say why.
 
-    It is the cheapest with enough recall, by however little; else the knee of those that are worth a row: the point
-    that is farthest from the line between the ends, both figures measured from end to end.
+    It is the cheapest with enough recall, by however little; else the knee of those that are worth a row.
     """
     if min_far is not None:
         if found[0].far is None:
@@ -222,6 +227,8 @@ def chosen(found: Sequence[SettingFigures], min_far: float | None) -> tuple[Sett
         return rows[-1], f"{lacking}the one with the best far recall" if len(rows) > 1 else f"{lacking}the only one"
     points = [(figures.cost.value, -figures.far.value if figures.far else 0.0) for figures in rows]
     (left, top), (right, bottom) = points[0], points[-1]
+    # The knee is the point farthest from the line between the ends, both figures scaled to the distance of the ends.
+    # The sum is that distance up to a constant factor; without the scaling the result would depend on units.
     gains = [(right - x) / (right - left) + (top - y) / (top - bottom) for x, y in points]
     best = max(range(len(rows)), key=lambda place: gains[place])
     return rows[best], f"{lacking}the knee: more recall costs more from here on, and less saves less"

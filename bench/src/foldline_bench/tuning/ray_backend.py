@@ -1,4 +1,4 @@
-"""The engine for many machines: the same work as tasks of a Ray cluster. Needs the extra `ray`."""
+"""The backend for many machines: the same work as tasks of a Ray cluster. Needs the extra `ray`."""
 
 from __future__ import annotations
 
@@ -52,8 +52,9 @@ class Ray:
         self.about = f"Ray at {address}" if address else "a Ray cluster of this machine"
 
     def each(self, work: Callable[[Given], Got], pieces: Sequence[Given]) -> Iterator[Got]:
-        """What came of each piece, in the order in which they end. Raises EngineFailed."""
-        cluster: Any = ray  # its types know fewer forms than its functions do
+        """Yield the result of each piece, in order of completion. Raises BackendFailed."""
+        # Ray's annotations cover fewer forms than its functions accept.
+        cluster: Any = ray
         task = cluster.remote(max_retries=_RETRIES, retry_exceptions=[OSError])(work)
         most = _AHEAD * max(1, int(cluster.cluster_resources().get("CPU", 1)))
         waiting = iter(pieces)
@@ -78,16 +79,16 @@ class Ray:
             raise BackendFailed(_line(error)) from error
 
     def __enter__(self) -> Self:
-        """Join the cluster, or start one. Raises EngineFailed."""
-        # Ray tells its makers of each cluster unless it is told not to: a user's sessions are nobody else's business.
+        """Join the cluster, or start one. Raises BackendFailed."""
+        # Ray reports each cluster to its developers by default, and this project promises to send nothing anywhere.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         if self._address:
             _reach(self._address)
-        given: dict[str, Any] = {"address": "local", "num_cpus": self._workers, "include_dashboard": False}
+        arguments: dict[str, Any] = {"address": "local", "num_cpus": self._workers, "include_dashboard": False}
         if self._address:
-            given = {"address": self._address, "runtime_env": {"py_modules": [_PACKAGE]}}
+            arguments = {"address": self._address, "runtime_env": {"py_modules": [_PACKAGE]}}
         try:
-            ray.init(log_to_driver=False, logging_level=logging.ERROR, **given)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **arguments)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise BackendFailed(f"{_line(error)}{_TOKEN if self._address else ''}") from error
         return self
@@ -95,7 +96,7 @@ class Ray:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave the cluster; its tasks end. One that was started here ends too."""
+        """Leave the cluster, which ends its tasks; end a cluster that was started here."""
         ray.shutdown()
 
 
@@ -104,10 +105,12 @@ def _line(error: Exception) -> str:
 
 
 def _reach(address: str) -> None:
-    """Make sure that something listens at host:port: Ray itself would wait there for minutes, deaf to Ctrl-C."""
+    """Check that something listens at host:port. Raises BackendFailed."""
+    # Ray itself would wait for minutes there, and not react to Ctrl-C.
     host, mark, port = address.rpartition(":")
     if not mark or "//" in host or not port.isdigit():
-        return  # "auto", or a client's ray://…, which Ray tells at once
+        # "auto" or ray://…: Ray reports an error of these at once.
+        return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_SECONDS).close()
     except (OSError, OverflowError) as error:

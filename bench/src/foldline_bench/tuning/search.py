@@ -1,7 +1,7 @@
-"""The search: few sessions and many settings first, then fewer settings and more sessions, then their neighbours.
+"""The search: many settings on few sessions, then fewer settings on more sessions, then the neighbours of the best.
 
-Successive halving (Jamieson & Talwalkar, "Non-stochastic best arm identification", 2016), with two figures to be good
-in: after each round the better half stays, counted in layers of the Pareto front, and the whole first layer with it.
+This is successive halving (Jamieson & Talwalkar, "Non-stochastic best arm identification", 2016) with two objectives:
+after each round the better half stays, counted in layers of the Pareto front, and always the whole first layer.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TuneResult:
 
 
 def round_sizes(sessions: int) -> list[int]:
-    """How many sessions each round has, of all: 4 or an eighth, then twice as many each time."""
+    """Return how many sessions each round has: 4 or an eighth of all, then twice as many each time."""
     size = min(sessions, max(_FIRST_SESSIONS, ceil(sessions / _FIRST_SHARE)))
     sizes = [size]
     while size < sessions:
@@ -118,7 +118,7 @@ def round_sizes(sessions: int) -> list[int]:
 
 @dataclass(slots=True)
 class Tuning:
-    """One search. `kept` holds results of earlier ones, and takes those of this one as they come."""
+    """One search. `kept` has the results of earlier ones, and stores those of this one at once."""
 
     engine: Backend
     conditions: Conditions
@@ -139,6 +139,7 @@ class Tuning:
         Takes as long as the replays, which `TuneResult` counts. Raises InvalidInput when no session needs a window or
         no setting keeps to it, and whatever the backend raises.
         """
+        # Each filter costs one replay a session, and saves some fifty of a session that says nothing.
         looks = self._order(self._fittable(self._large(self._looks(sources))))
         first = tuple(settings) or first_settings(self.conditions.window)
         alive = self._halve(looks, first, ())
@@ -149,6 +150,7 @@ class Tuning:
             raise NothingToTune("none of them can be replayed", self._left_out)
         if not alive:
             raise NothingToTune(self._no_setting(looks))
+        # With same=0.0, as --min-far takes the cheapest that reaches it, by however little.
         found = [self._figures(looks, alive[place]) for place in self._front(looks, alive, same=0.0)]
         best, why = chosen(found, min_far)
         rows = worth_a_row(found)
@@ -175,7 +177,7 @@ class Tuning:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def _looks(self, sources: Sequence[SessionSource]) -> list[SessionSummary]:
-        """Every session that can be read, each content once, in the order in which they were named."""
+        """Return every session that can be read, each content once, in the order of their names on the command line."""
         place = {source: number for number, source in enumerate(sources)}
         found = []
         self.on_step(TuneProgress("reading", "session", 0, len(sources)))
@@ -183,6 +185,7 @@ class Tuning:
             found.append(look)
             self.on_step(TuneProgress("reading", "session", done + 1, len(sources)))
         out: dict[str, SessionSummary] = {}
+        # Workers end in any order; the report must not depend on it.
         for look in sorted(found, key=lambda look: place[look.source]):
             if look.fault:
                 self._leave(look, look.fault)
@@ -193,7 +196,7 @@ class Tuning:
         return list(out.values())
 
     def _large(self, looks: Sequence[SessionSummary]) -> list[SessionSummary]:
-        """Those that do not fit into the window as they are: the others would be sent whole under any setting."""
+        """Return the sessions that are larger than the window: any setting sends the others as they are."""
         self._run("without management", looks, (UNMANAGED,))
         window, out = self.conditions.window, []
         largest = 0
@@ -219,7 +222,7 @@ class Tuning:
         return out
 
     def _fittable(self, looks: Sequence[SessionSummary]) -> list[SessionSummary]:
-        """Those whose requests can be made at all; else the rounds would find no setting that keeps to the window."""
+        """Return the sessions whose requests can be made at all; with others, no setting would fit."""
         self._run("what can be fitted", looks, (_PROBE,))
         out = []
         for look in looks:
@@ -240,7 +243,8 @@ class Tuning:
         return out
 
     def _order(self, looks: Sequence[SessionSummary]) -> tuple[SessionSummary, ...]:
-        """Sessions with far references first, as each round needs some; else by their hash, which is random."""
+        """Order sessions: first those with far references, as each round needs some; then by their hash."""
+        # A hash is as good as random, and the same in each run: names would put sessions of one kind into one round.
         none = self._outcomes
         return tuple(sorted(looks, key=lambda look: (not is_conclusive(none[look.sha256, UNMANAGED]), look.sha256)))
 
@@ -248,7 +252,7 @@ class Tuning:
         self._left_out.append(ExcludedSession(look.source.shown, reason))
 
     def _no_setting(self, looks: Sequence[SessionSummary]) -> str:
-        """With the session that the most settings failed on."""
+        """Say that no setting fits, and name the session on which most settings failed."""
         tried = [(sha256, each.fits) for (sha256, setting), each in self._outcomes.items() if setting != UNMANAGED]
         fit = {look: [fits for sha256, fits in tried if sha256 == look.sha256] for look in looks}
         worst = max(looks, key=lambda look: fit[look].count(False))
@@ -262,13 +266,14 @@ class Tuning:
     def _halve(
         self, looks: Sequence[SessionSummary], settings: Sequence[Setting], rivals: Sequence[Setting]
     ) -> list[Setting]:
-        """The settings that are left when all sessions have been replayed; `rivals` have been already."""
+        """Return the settings that remain after all sessions are replayed; `rivals` are replayed already."""
         alive = list(settings)
         done = 0
         for number, size in enumerate(round_sizes(len(looks)), 1):
             part = looks[done:size]
             self._run(f"round {number} of {_count(alive, 'setting')} on {_count(looks[:size], 'session')}", part, alive)
             done = size
+            # One broken window is enough: a user wants none, and more sessions cannot mend it.
             alive = [setting for setting in alive if self._fits(looks[:size], setting)]
             if size < len(looks):
                 alive = self._better_half(looks[:size], alive, rivals)
@@ -277,7 +282,7 @@ class Tuning:
     def _better_half(
         self, looks: Sequence[SessionSummary], alive: list[Setting], rivals: Sequence[Setting]
     ) -> list[Setting]:
-        """The first layer of all, and as many further layers as half of the settings need."""
+        """Return the first layer, and as many further layers as half of the settings need."""
         both = [*rivals, *alive]
         stay: set[Setting] = set()
         for layer in layers([self._point(looks, setting) for setting in both]):
@@ -311,7 +316,8 @@ class Tuning:
     # --- replays -----------------------------------------------------------------------------------------------------
 
     def _run(self, doing: str, looks: Iterable[SessionSummary], settings: Sequence[Setting]) -> None:
-        """Have these outcomes: those that are known are taken, the others replayed, session by session."""
+        """Make these outcomes available: recall the stored ones, replay the others, session by session."""
+        # By session and not by setting: a worker reads and measures a session once for all its jobs in a row.
         jobs, total = [], 0
         for look in looks:
             missing = [setting for setting in settings if not self._recall(look, setting)]
@@ -329,7 +335,7 @@ class Tuning:
             self.on_step(TuneProgress(doing, "replay", done, total))
 
     def _recall(self, look: SessionSummary, setting: Setting) -> bool:
-        """Whether an outcome is known, or cannot be had."""
+        """Whether an outcome is available already, or never will be."""
         if look.sha256 in self._faulty or (look.sha256, setting) in self._outcomes:
             return True
         found = self.kept.get(self.conditions.key(look, setting, self._code))

@@ -20,7 +20,7 @@ __all__ = ["COUNTER", "BenchJob", "CachingCounter", "SessionFile", "as_chat", "n
 _CHAT = "openai-chat"
 
 COUNTER: Final = "toktok-rs>=0.3,<0.4"
-"""What pip installs for the exact counter: the extra `exact`, by itself, for environments that are not this one."""
+"""The requirement of the exact counter alone, for the environments of peers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,10 @@ class SessionFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchJob:
-    """One system at one budget over some sessions, in this order; with no `system`, what the peer has to offer, once it
-    is sure that its environment has the counter.
+    """One system at one budget over some sessions, in this order. Without `system`, the job asks what a peer offers.
 
-    `peer` is the module of foldline_bench.peers, "" for ours, `peer_file` a file instead of that. Each session is run
-    `repeat` times for the time it takes. What is not done after `cap_seconds` stays undone; the long session, if there
-    is to be one, has as long again.
+    `peer` is a module of foldline_bench.peers, "" for our systems; `peer_file` is a file instead. Each session runs
+    `repeat` times for its times. After `cap_seconds` the rest is left undone; the long session has as long again.
     """
 
     system: str = ""
@@ -54,39 +52,39 @@ class BenchJob:
     sessions: tuple[SessionFile, ...] = ()
 
     def as_json(self) -> str:
-        """The job as one line."""
+        """Write the job as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> BenchJob:
-        """The job of a line that `as_json` wrote."""
+        """Read the job of a line that `as_json` wrote."""
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "sessions": tuple(SessionFile(**each) for each in fields["sessions"])})
 
 
 class CachingCounter:
-    """A counter that counts each text once. It holds the texts: it is for one process over some sessions."""
+    """Counts each text once. It holds the texts, so it is for one process over some sessions."""
 
     def __init__(self, counter: Counter) -> None:
         self.name = counter.name
         self._counter = counter
-        self._known: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
     def text(self, text: str, /) -> int:
         """Tokens of `text`. O(size) the first time."""
-        found = self._known.get(text)
+        found = self._counts.get(text)
         if found is None:
-            found = self._known[text] = self._counter.text(text)
+            found = self._counts[text] = self._counter.text(text)
         return found
 
 
 def neutral_counter(exact: bool) -> CachingCounter:
-    """The counter for sizes of all systems. Raises MissingExtra."""
+    """Return the counter for the sizes of all systems. Raises MissingExtra."""
     return CachingCounter(exact_counter() if exact else ESTIMATE)
 
 
 def read_sessions(files: Sequence[SessionFile]) -> list[Session]:
-    """The sessions as all systems see them: in the Chat Completions dialect, under their names here.
+    """Read the sessions as all systems see them: in the Chat Completions dialect, under their names in the bench.
 
     Raises InvalidInput with the file named.
     """
@@ -94,10 +92,8 @@ def read_sessions(files: Sequence[SessionFile]) -> list[Session]:
 
 
 def as_chat(session: Session) -> Session:
-    """The session in the Chat Completions dialect, its system text as the first message, and without tools.
-
-    Few systems of other people know another dialect, and none counts what is sent beside the messages. O(size).
-    """
+    """Convert a session to the Chat Completions dialect, its system text as the first message. O(size)."""
+    # Few peers know another dialect. Tools are left out, as no peer counts what is sent beside the messages.
     source, chat = codec(session.dialect), codec(_CHAT)
     messages = session.messages
     if session.dialect != _CHAT:

@@ -1,8 +1,8 @@
-"""Which systems there are, and how each is made into the sender of a replay.
+"""The systems of a bench, and the sender that replays each.
 
-Ours are known by name: `none`, a policy (`balanced`), a policy that is told other prices (`economical@openai`), a
-policy with a model that writes summaries (`quality+summary`), or one that is asked by prompts of their own alone, never
-by going on from the session (`quality+summary-apart`). Those of other people are what their module offers.
+Ours have names: `none`, a policy (`balanced`), a policy with other prices (`economical@openai`), a policy with a model
+that writes summaries (`quality+summary`), or one whose summaries always have prompts of their own and never continue
+the session (`quality+summary-apart`). Those of a peer are what its module offers.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ __all__ = [
 ]
 
 OWN_SYSTEMS: Final = (NONE, *POLICIES, "balanced+summary")
-"""Our systems where none are named."""
+"""Our systems that run if none is named."""
 
 _SUMMARIES: Final = ("", "summary", "summary-apart")
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltSender:
-    """A system for one session, and the errors that will have come out of it.
+    """A system for one session, and the list that collects its errors.
 
-    `best` says of its replay what the best in hindsight would have been, where that was wanted and there is one.
+    `best` computes the bounds in hindsight of its replay, if they were requested and exist.
     """
 
     sender: Sender
@@ -73,14 +73,14 @@ class BuiltSender:
 
 
 class MakeSender(Protocol):
-    """Makes a job's system for one session."""
+    """Makes the system of a job for one session."""
 
     def __call__(
         self, recording: MeasuredSession, *, watched: bool = False, pauses: Pauses | None = None
     ) -> BuiltSender:
-        """A fresh one; a policy of ours is watched if that is wanted, for the best in hindsight, and told of pauses.
+        """Make a new system. With `watched`, a policy of ours is recorded for the bounds; `pauses` tells it of pauses.
 
-        It is not watched where it counts by a counter of its own: the bounds need all sizes by one.
+        It is not watched if it has a counter of its own: the bounds need all sizes by one counter.
         """
 
 
@@ -103,7 +103,7 @@ class OwnSystem:
 
 
 def own_system(name: str, told_rule: str = FRONT_RULE) -> OwnSystem:
-    """Read the name of one of ours. Raises InvalidInput for an unknown policy or unknown prices."""
+    """Parse the name of one of our systems. Raises InvalidInput for an unknown policy or unknown prices."""
     rest, _, prices = name.partition("@")
     policy, _, summary = rest.partition("+")
     policy_named(policy)
@@ -123,13 +123,14 @@ def peer_module(job: BenchJob) -> Any:
     if spec is None or spec.loader is None:
         raise InvalidInput("not a Python file", place=job.peer_file)
     module = module_from_spec(spec)
+    # Before it runs: dataclasses and pickle look a module up by its name.
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
 def offer_of(module: Any) -> Offer:
-    """The offer of a peer's module. A package that is not installed has the version "?"."""
+    """Return the offer of a peer's module. A package that is not installed has the version "?"."""
     return Offer(
         systems=tuple(module.SYSTEMS),
         own_counter=tuple(getattr(module, "OWN_COUNTER", ())),
@@ -145,7 +146,7 @@ def _version(package: str) -> str:
 
 
 def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
-    """A factory of the job's system, for one session each. Raises InvalidInput for an unknown system."""
+    """Return a factory of the job's system. Raises InvalidInput for an unknown system."""
     if not job.peer:
         ours = own_system(job.system, job.told_rule)
 
@@ -160,7 +161,8 @@ def sender_maker(job: BenchJob, counter: Counter) -> MakeSender:
     make = offered[job.system]
 
     def hosted(recording: MeasuredSession, *, watched: bool = False, pauses: Pauses | None = None) -> BuiltSender:
-        del watched, pauses  # what is looked at is a context of ours, and other people's systems know no clock
+        # Only a context of ours can be watched, and no peer has a parameter for pauses.
+        del watched, pauses
         summariser = FixedSummariser(counter)
         system = make(job.budget_tokens, lambda wire: recording.reader.read(wire).tokens, summariser)
         sender = HostedSystem(system, summariser)
@@ -194,13 +196,13 @@ def _build_sender(
 
 
 def _best(done: Replay, watching: WatchedSender, recording: MeasuredSession, rule: CacheRule) -> BoundFigures:
-    """The best in hindsight. O(requests · messages)."""
+    """Return the bounds in hindsight. O(requests · messages)."""
     knowing = clairvoyant_of(watching, recording, course_of(done, watching, rule))
     return bound_figures(bound_of(done, watching, rule), knowing)
 
 
 class _Summarising:
-    """A context with the summariser, whose time does not count as the context's."""
+    """A context with the summariser. The summariser's time is not the context's: a real model computes elsewhere."""
 
     def __init__(self, context: Context, summariser: FixedSummariser, *, apart: bool, pauses: Pauses | None) -> None:
         self._summariser = summariser
@@ -212,4 +214,5 @@ class _Summarising:
         began = process_time()
         sent = self._managed.send(new)
         seconds = process_time() - began - self._summariser.pop_seconds()
+        # The two clocks are read one after the other, so that a short request can come out below zero.
         return replace(sent, cpu_seconds=max(0.0, seconds))

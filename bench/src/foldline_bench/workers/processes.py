@@ -61,11 +61,11 @@ _PACKAGES = (Path(foldline.__file__).parent, Path(__file__).parents[1])
 
 _PREFIX = "foldline-bench-"
 
-# A file that a running bench keeps locked. The lock ends with the process, even if it is killed, so that the next bench
-# can tell abandoned folders from those in use.
+# A file that a running bench keeps locked. The lock ends with the process, even if it is killed. So the next bench can
+# tell abandoned folders from those in use, which a process id could not: it may have been used again.
 _LOCK = "lock"
 
-# Of the last line of a worker that died. A traceback ends with its error, which may quote a whole message.
+# Of the last line of a worker that died: a traceback ends with its error, which may quote a whole message.
 _LAST_LINE_CHARS = 300
 
 
@@ -94,17 +94,16 @@ class WorkerFolder:
     path: str
 
     def environment(self) -> Mapping[str, str]:
-        """The environment of a worker: no keys, no telemetry, both packages on its path, and a fixed hash seed."""
+        """Return the environment of a worker: no keys, no telemetry, both packages on its path."""
+        # A fixed hash seed: packages iterate over sets, and figures must be the same in each run.
         return {**worker_environment(), "PYTHONPATH": self.path, "PYTHONHASHSEED": "0", "PYTHONIOENCODING": "utf-8"}
 
 
 @contextmanager
 def worker_folder() -> Iterator[WorkerFolder]:
-    """Copy foldline and this package into a temporary folder, until the end of the block.
-
-    A copy, as the site-packages of this environment would shadow those of a peer, and as all systems should run the
-    same code even if it is edited meanwhile.
-    """
+    """Copy foldline and this package into a temporary folder, until the end of the block."""
+    # With this environment's site-packages on the path, its packages would shadow those of a peer. And all systems run
+    # the same code, even if it is edited meanwhile.
     _remove_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, _locked(Path(folder)):
         for package in _PACKAGES:
@@ -114,7 +113,7 @@ def worker_folder() -> Iterator[WorkerFolder]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder. The file gets its name once it is locked, as a free lock means an abandoned folder."""
+    """Hold the lock of a folder. The file gets its name once locked, as a free lock means an abandoned folder."""
     with (folder / f"{_LOCK}.new").open("wb") as file:
         if sys.platform != "win32":
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -134,11 +133,12 @@ def _remove_abandoned() -> None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent)
         except OSError:
-            continue  # in use, or another bench was faster
+            # In use, or another bench was faster.
+            continue
 
 
 def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
-    """The peers with an environment in the folder, known ones first; and those without one, with the reason."""
+    """Return the peers with an environment in the folder, shipped ones first; and those without, with the reason."""
     root = Path(folder)
     there = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
     found, absent = [], {}
@@ -169,7 +169,8 @@ def run_job(
             stdout=subprocess.PIPE,
             stderr=errors,
             env=dict(folder.environment()),
-            start_new_session=True,  # Ctrl-C reaches this process only, which then kills the worker and its children
+            # Ctrl-C reaches this process only, which then kills the worker and its children.
+            start_new_session=True,
         )
         timer = _SilenceTimer(process, limit_seconds)
         ended = False
@@ -194,7 +195,7 @@ def run_job(
 
 
 class _SilenceTimer:
-    """Kills a worker that is silent for so many seconds, and remembers that it did."""
+    """Kills a worker that is silent for so many seconds, and records that it did."""
 
     def __init__(self, process: subprocess.Popen[bytes], limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
@@ -227,11 +228,13 @@ def _send_job(pipe: IO[bytes], job: BenchJob) -> None:
         pipe.write(f"{job.as_json()}\n".encode())
         pipe.flush()
     except BrokenPipeError:
-        return  # it died at once; the end of its output tells why
+        # It died at once, and its last line says why.
+        return
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill the worker and its children, unless it has ended already."""
+    # SIGKILL, as a package may ignore everything else, and nothing of a worker is worth saving.
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -1,7 +1,7 @@
-"""One worker process: `python -m foldline_bench.workers.worker` reads a job on standard input and measures it.
+"""A worker process: `python -m foldline_bench.workers.worker` reads a job from standard input and measures it.
 
-Each line of standard output is one JSON object. It runs in the environment of the system that it measures, and needs
-no package but that system's and Python's own.
+Each line of standard output is a JSON object. It runs in the environment of the system that it measures, and needs only
+that system's packages and the standard library.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ from foldline_bench.workers.offers import MakeSender, offer_of, own_system, peer
 
 __all__ = ["main"]
 
-# Turns measured before a length that is reached in one jump, without the first two, in which the system catches up.
+# Turns measured before a length that is reached in one jump. The first two are dropped, as the system catches up there.
 _JUMPED = 10
 
 
 def main() -> None:
-    """Run the job on standard input. Output of other packages goes to standard error."""
+    """Run the job on standard input."""
     job = BenchJob.from_json(sys.stdin.readline())
     Thread(target=_exit_with_parent, daemon=True).start()
+    # Packages print, also from C: descriptor 1 becomes standard error, and messages go through a copy of the old one.
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
 
@@ -58,7 +59,8 @@ def main() -> None:
 
 
 def _exit_with_parent() -> None:
-    """End this process when standard input ends: the parent is gone, even if it was killed."""
+    """End this process when standard input ends."""
+    # That is when the parent is gone, even if it was killed. os._exit, as the main thread may be inside a package.
     sys.stdin.read()
     os._exit(1)
 
@@ -72,7 +74,8 @@ def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
     recordings = [_precounted(session, counter) for session in read_sessions(job.sessions)]
     _warm_up(make, counter)
     gc.collect()
-    gc.freeze()  # the recordings stay: collecting over them again and again is no cost of the system's
+    # The recordings stay to the end. Without this each collection would scan them, at the cost of the system measured.
+    gc.freeze()
     emit(ready=True)
     allowance = Allowance(job.cap_seconds)
     times: dict[str, list[list[float]]] = {}
@@ -82,6 +85,7 @@ def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
             times[name] = [_measure(job, recording, make, allowance, emit)]
         except AllowanceSpentError:
             emit(unfinished=name)
+    # Figures of all sessions come first, so that a slow system loses repetitions and not sessions.
     for recording in recordings:
         runs = times.get(recording.session.name, [])
         while 0 < len(runs) < job.repeat:
@@ -90,6 +94,7 @@ def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
             except AllowanceSpentError:
                 break
         if runs:
+            # By request over the runs: a disturbance in one run changes none of the medians.
             seconds = [round(median(each), 7) for each in zip(*runs, strict=True)]
             emit(session=recording.session.name, cpu_seconds=seconds)
     if job.stress:
@@ -99,7 +104,7 @@ def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
 
 
 def _counter(exact: bool) -> CachingCounter:
-    """The neutral counter. Without it, end the process with the line that installs it in this environment."""
+    """Return the neutral counter; without it, end with the command that installs it in this environment."""
     try:
         return neutral_counter(exact)
     except MissingExtra:
@@ -108,7 +113,7 @@ def _counter(exact: bool) -> CachingCounter:
 
 
 def _precounted(session: Session, counter: CachingCounter) -> MeasuredSession:
-    """A recording with all sizes and facts computed, so that no system pays for another."""
+    """Return a recording with all sizes and facts computed, so that no system pays for another."""
     recording = MeasuredSession(session, counter)
     for seen in recording.history:
         _ = seen.facts, seen.lines
@@ -116,7 +121,7 @@ def _precounted(session: Session, counter: CachingCounter) -> MeasuredSession:
 
 
 def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
-    """Run one short conversation: what is loaded at the first use is no cost of a turn."""
+    """Run a short conversation: packages import and compile at their first use, which is no cost of a turn."""
     talk: tuple[Wire, ...] = ({"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"})
     recording = MeasuredSession(Session(name="", dialect="openai-chat", messages=(*talk, *talk)), counter)
     _time(recording, make(recording).sender, Allowance(60))
@@ -125,12 +130,13 @@ def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
 def _measure(
     job: BenchJob, recording: MeasuredSession, make: MakeSender, allowance: Allowance, emit: Callable[..., None]
 ) -> list[float]:
-    """Replay a session and emit its figures; the times of its requests. Raises AllowanceSpentError.
+    """Replay a session, emit its figures and return the times of its requests. Raises AllowanceSpentError.
 
-    A policy of ours is replayed once more and told of the pauses, as the agent tells it: that is its price with cold
-    caches. That of other people's systems, which know no clock, is the same run priced with them.
+    A policy of ours is replayed again with pauses, which gives its price with cold caches. Peers have no parameter for
+    pauses: their first run is priced with cold caches instead.
     """
     made = make(recording, watched=True)
+    # The history belongs to all systems: a peer that edits it would change what the next one sees.
     before = json.dumps(recording.session.messages)
     watched = CheckedSender(made.sender, allowance, made.errors)
     done = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=watched)
@@ -150,7 +156,7 @@ def _measure(
 
 
 def _time(recording: MeasuredSession, sender: Sender, allowance: Allowance) -> list[float]:
-    """CPU seconds of each request, nothing else measured. Raises AllowanceSpentError."""
+    """Return the CPU seconds of each request, and measure nothing else. Raises AllowanceSpentError."""
     times = []
     done = 0
     for reply in recording.replies:
@@ -170,9 +176,9 @@ def _send(sender: Sender, new: Sequence[Wire]) -> float:
 
 
 def _stress(make: MakeSender, counter: CachingCounter, allowance: Allowance) -> Iterator[AtLength]:
-    """The time of a request where a long session has reached certain lengths, as far as time allows.
+    """Yield the time of a request at certain lengths of a long session, as far as the allowance goes.
 
-    Turn by turn for half of the time; what is left is gone to at one jump each.
+    The session grows turn by turn for half of the allowance; each further length is reached in one jump.
     """
     new = list(long_session(max(SIZES)))
     messages = tuple(wire for wires in new for wire in wires)
