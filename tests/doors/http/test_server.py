@@ -27,7 +27,7 @@ from foldline.errors import InvalidInput
 
 class Quick(H11Connection):
     head_seconds = 0.2
-    stall_seconds = 0.2
+    stall_seconds = 2.0  # a reader that is starved by other processes must not count as gone
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:

@@ -3,7 +3,7 @@
 import { post, sessionPath } from "./api.js";
 import { announce, byId, el, number, percent, plural } from "./dom.js";
 
-/** Wire the buttons of `view`. `changed` is called after what changes the context. */
+/** Wire the buttons of `view`. `changed` is called after a change of the context. */
 export function actions(view, { id, signal, changed, failed }) {
   const button = (name) => view.querySelector(`[data-action="${name}"]`);
 

@@ -1,8 +1,8 @@
-// The HTTP interface as the page uses it: JSON, problems, event streams, and the bearer token of this tab.
+// The client of the HTTP interface: JSON, problems, event streams, and the bearer token of this tab.
 
 const TOKEN = "foldline.token";
 
-/** What the server refused, in its words (application/problem+json). */
+/** A refusal of the server (application/problem+json). */
 export class Problem extends Error {
   constructor(status, body) {
     const place = body.field || body.title;
@@ -15,7 +15,7 @@ export class Problem extends Error {
 let askForToken = async () => null;
 let asking = null;
 
-/** Give the function that asks a person for a token; it resolves to null when none is given. */
+/** Set the function that asks the person for a token; it resolves to null without one. */
 export function onUnauthorized(ask) {
   askForToken = ask;
 }
@@ -25,7 +25,7 @@ function headers(extra) {
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 }
 
-// One form for all requests that were refused together.
+// One form for all requests that are refused at the same time.
 function newToken(refused) {
   const now = sessionStorage.getItem(TOKEN);
   if (now !== refused) return Promise.resolve(now);
@@ -36,7 +36,7 @@ function newToken(refused) {
   return asking;
 }
 
-/** The response of a request that was taken. Throws Problem, or TypeError where the server is not reached. */
+/** The response of an accepted request. Throws Problem, or TypeError where the server is not reached. */
 export async function open(path, { method = "GET", body, accept = "application/json", signal, key } = {}) {
   for (;;) {
     const used = sessionStorage.getItem(TOKEN);
@@ -66,7 +66,7 @@ export function sessionPath(id, rest = "") {
   return `v1/sessions/${encodeURIComponent(id)}${rest}`;
 }
 
-/** The events of a stream as [name, data] (Server-Sent Events, WHATWG HTML 9.2.6); `alive` hears of every piece. */
+/** The events of a stream as [name, data] (Server-Sent Events, WHATWG HTML 9.2.6); `alive` is called for every piece. */
 export async function* events(response, alive = () => {}) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";

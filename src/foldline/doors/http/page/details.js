@@ -1,12 +1,12 @@
-// Why a message is as it is: the folds that cover it, its tokens, its original; and the pin.
+// The explanation of a message: the folds that cover it, its tokens, its original; and the pin.
 
 import { get, post, sessionPath } from "./api.js";
 import { announce, el, number, plural, seqs, time } from "./dom.js";
 import { argumentsOf, who } from "./rows.js";
 
-/** The details in `aside`. `given`: id, signal, turnOfFold, foldOf, reveal, changed, closed. */
-export function detailsPanel(aside, given) {
-  const { id, signal } = given;
+/** The details in `aside`. `options`: id, signal, turnOfFold, foldOf, reveal, changed, closed. */
+export function detailsPanel(aside, options) {
+  const { id, signal } = options;
   let back = null; // where the keyboard goes when they are closed
   let asked = 0;
 
@@ -15,9 +15,9 @@ export function detailsPanel(aside, given) {
     asked += 1;
     aside.hidden = true;
     aside.replaceChildren();
-    given.closed();
+    options.closed();
     if (back?.isConnected) back.focus();
-    else given.lost();
+    else options.lost();
     back = null;
   }
 
@@ -30,7 +30,7 @@ export function detailsPanel(aside, given) {
       ...content);
     if (!aside.hidden) aside.scrollTop = scrolled;
     aside.hidden = false;
-    given.opened();
+    options.opened();
   }
 
   function open(origin, title, ...content) {
@@ -53,7 +53,7 @@ export function detailsPanel(aside, given) {
   }
 
   function fold(one, { heading = true } = {}) {
-    const turn = given.turnOfFold(one.id);
+    const turn = options.turnOfFold(one.id);
     const at = one.at ?? turn?.began;
     return el("li", { class: "why" },
       heading && el("p", { class: "why-head" }, el("b", { text: one.reducer }), ` · ${one.stop - one.start === 1 ? "message" : "messages"} ${seqs(one.start, one.stop)}`,
@@ -77,7 +77,7 @@ export function detailsPanel(aside, given) {
           show(`Message ${fresh.seq}`, ...message(fresh));
           aside.querySelector(".pin").focus();
         }
-        given.changed();
+        options.changed();
       } catch (failure) {
         error.textContent = failure.message;
         error.hidden = false;
@@ -100,7 +100,7 @@ export function detailsPanel(aside, given) {
   return {
     close,
     get isOpen() { return !aside.hidden; },
-    /** The message `seq`: read whole, with the folds that cover it. */
+    /** The message `seq` in full, with the folds that cover it. */
     async message(seq, origin) {
       const entry = await loadMessage(seq);
       if (entry) open(origin, `Message ${seq}`, ...message(entry));
@@ -111,7 +111,7 @@ export function detailsPanel(aside, given) {
       if (!first) return;
       const one = first.folds.find((fold) => fold.id === row.fold);
       const go = el("button", { type: "button", text: `Show messages ${seqs(row.start, row.stop)}` });
-      go.addEventListener("click", () => given.reveal(row.start));
+      go.addEventListener("click", () => options.reveal(row.start));
       open(origin, `Messages ${seqs(row.start, row.stop)}, folded`,
         el("dl", { class: "facts" },
           fact("By", one?.reducer ?? ""),
@@ -121,7 +121,7 @@ export function detailsPanel(aside, given) {
         one && el("ol", { class: "whys", "aria-label": "Folds" }, fold(one, { heading: false })),
         el("h3", { text: "Shown in their place" }), text(row.text));
     },
-    /** What goes with every request: the system text, the tools. */
+    /** The parts of every request: the system text, the tools. */
     standing(row, origin) {
       asked += 1;
       open(origin, row.key === "tools" ? "Tools" : "System text",

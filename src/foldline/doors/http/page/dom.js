@@ -1,27 +1,27 @@
-// Elements, and figures as people read them. Texts become text nodes: nothing here reads markup.
+// Elements, and figures for people. Texts become text nodes, never markup: a model may write <script>.
 
-/** An element. `given`: class, text, data (object), on (object of listeners); other names are attributes. */
-export function el(tag, given = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(given)) {
+/** An element. `options`: class, text, data (object), on (object of listeners); other names are attributes. */
+export function el(tag, options = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name === "class") made.className = value;
-    else if (name === "text") made.textContent = value;
-    else if (name === "data") Object.assign(made.dataset, value);
-    else if (name === "on") for (const [event, heard] of Object.entries(value)) made.addEventListener(event, heard);
-    else made.setAttribute(name, value === true ? "" : value);
+    if (name === "class") element.className = value;
+    else if (name === "text") element.textContent = value;
+    else if (name === "data") Object.assign(element.dataset, value);
+    else if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else element.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
 }
 
 const SVG = "http://www.w3.org/2000/svg";
 
 export function svg(tag, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
 }
 
 export const byId = (id) => document.getElementById(id);
@@ -71,7 +71,7 @@ export function time(iso, { inFull = false } = {}) {
 /** "calm" under 70 % of the window, "high" from 70, "full" from 90: the bounds of the line in the terminal. */
 export const level = (share) => (share >= 0.9 ? "full" : share >= 0.7 ? "high" : "calm");
 
-/** How full a window is, as a bar with a name for those who do not see it. */
+/** The fill of a window as a bar, with a name for screen readers. */
 export function meter(tokens, window_tokens) {
   const share = window_tokens > 0 ? tokens / window_tokens : 0;
   const fill = el("span", { class: "fill" });
@@ -111,13 +111,13 @@ export function reconcile(list, items, { keyOf, stampOf, make }) {
     else list.insertBefore(child, place);
   }
   for (const child of old.values()) child.remove();
-  if (focused !== null && !list.contains(document.activeElement)) { // it was in a row that was made anew, or moved
+  if (focused !== null && !list.contains(document.activeElement)) { // it was in a row that was rebuilt or moved
     const row = [...list.children].find((child) => child.dataset.key === focused);
     row?.querySelector("button, a")?.focus({ preventScroll: true });
   }
 }
 
-/** `call` at most once in `ms`, the last time always. */
+/** `call`, at most once in `ms`; the last call is never dropped. */
 export function paced(ms, call) {
   let timer = null;
   return () => {
@@ -128,7 +128,7 @@ export function paced(ms, call) {
   };
 }
 
-/** Say something to those who listen rather than look. */
+/** Announce a text to screen readers. */
 export function announce(words) {
   const region = byId("announcer");
   region.textContent = region.textContent === words ? `${words}\u00a0` : words;

@@ -1,4 +1,4 @@
-// The head of a session in figures: the window and its parts, the totals, what it is doing.
+// The head of a session in figures: the window and its parts, the totals, the current activity.
 
 import { el, level, number, percent, plural } from "./dom.js";
 
@@ -41,7 +41,7 @@ export function drawTotals(list, session) {
     .map(([term, value]) => el("div", {}, el("dt", { text: term }), el("dd", { text: number(value) }))));
 }
 
-/** Draw what the session is doing. */
+/** Draw the current activity. */
 export function drawState(mark, session) {
   const runs = session.state === "running";
   mark.textContent = runs ? "running" : "idle";
@@ -49,7 +49,7 @@ export function drawState(mark, session) {
   mark.dataset.state = runs ? "running" : "idle";
 }
 
-/** What a session is, in a line. */
+/** A session in one line. */
 export function about(session) {
   return [session.model, session.policy, plural(session.messages, "message"), session.id].filter(Boolean).join(" · ");
 }

@@ -1,4 +1,4 @@
-// The frame of every page of ours: the state of its connection, the token form, dialogues, the colour scheme.
+// The frame of both pages: the state of the connection, the token form, dialogues, the colour scheme.
 
 import { onUnauthorized } from "./api.js";
 import { byId } from "./dom.js";
@@ -49,7 +49,7 @@ function setScheme(name) {
   try {
     localStorage.setItem("foldline.scheme", name);
   } catch {
-    // It holds for this page then.
+    // Without storage the choice holds for this page only.
   }
 }
 

@@ -1,4 +1,4 @@
-// The pane of everything that was recorded, a hundred messages at a time in both directions.
+// The pane of all recorded messages, a hundred messages at a time in both directions.
 
 import { get, sessionPath } from "./api.js";
 import { number, reconcile } from "./dom.js";
@@ -10,7 +10,7 @@ const NEAR_PX = 600;
 const KEPT = 400; // of those that are read anew when states may have changed
 const NEWEST = 2 ** 31 - 1;
 
-/** The pane in `section` of the session `id`; `open` is called with the entry that is chosen, `across` where ← is pressed. */
+/** The pane in `section` of the session `id`; `open` is called with a chosen entry, `across` when ← is pressed. */
 export function historyPane(section, id, { signal, open, across, drawn }) {
   const list = section.querySelector(".list");
   const sums = section.querySelector(".pane-head p");
@@ -105,7 +105,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
     list,
     /** The newest page. */
     start: () => inOrder(newest),
-    /** Read again what is shown, and what has come since. */
+    /** Reload the shown messages, and load newer ones. */
     refresh: () => inOrder(async () => {
       if (!entries.length) return newest();
       const follows = atEnd && place.isAtEnd();
@@ -126,7 +126,7 @@ export function historyPane(section, id, { signal, open, across, drawn }) {
     count(recorded) {
       total = recorded;
     },
-    /** Bring a message into view, loading what is around it; with `focus` the keyboard goes there too. */
+    /** Scroll to a message, loading its page if needed; with `focus` the keyboard follows. */
     async reveal(seq, { focus = false, block = "center" } = {}) {
       place.leave();
       await around(seq);

@@ -25,7 +25,7 @@ export function roving(list, { row = false } = {}) {
   list.addEventListener("focusin", (event) => settle(list, event.target.closest("[data-key]")));
 }
 
-/** Let exactly one item be reached by Tab: `item`, or the one that was, or the first. Call it when items have changed. */
+/** Make exactly one item reachable by Tab: `item`, else the former one, else the first. Call it after changes. */
 export function settle(list, item = null) {
   const now = list.querySelectorAll("[tabindex='0']");
   const kept = target(item) ?? now[0] ?? target(list.firstElementChild);
@@ -34,7 +34,7 @@ export function settle(list, item = null) {
 }
 
 /**
- * Keep a list at its end while it is there, whatever grows in it or takes room from it.
+ * Keep a list scrolled to its end while it is there, as it grows or shrinks.
  * Returns `end()`, which goes to the end, `isAtEnd()`, and `leave()`, to be called before going elsewhere in it.
  */
 export function following(list, signal) {

@@ -1,4 +1,4 @@
-// A stream of events that is opened again, ever more slowly, when it breaks.
+// A stream of events that reconnects after a break, at growing intervals.
 
 import { events, open } from "./api.js";
 
@@ -8,7 +8,7 @@ const SILENCE_MS = 45_000; // the server says something every 15 seconds, if onl
 
 /**
  * Follow the stream at `path` until the signal aborts.
- * `onState` hears "live", or "lost" with the seconds until the next try, or "gone" when there is no such stream.
+ * `onState` is called with "live", "lost" and the seconds until the next try, or "gone" for a missing stream.
  */
 export async function follow(path, { signal, onEvent, onState }) {
   let wait = FIRST_WAIT_MS;
@@ -24,7 +24,7 @@ export async function follow(path, { signal, onEvent, onState }) {
       const response = await open(path, { accept: "text/event-stream", signal: AbortSignal.any([signal, broken.signal]) });
       wait = FIRST_WAIT_MS;
       onState("live");
-      for await (const [name, data] of events(response, alive)) heard(onEvent, name, data);
+      for await (const [name, data] of events(response, alive)) deliver(onEvent, name, data);
     } catch (error) {
       if (signal.aborted) return;
       if (error.status === 401 || error.status === 404) {
@@ -41,7 +41,7 @@ export async function follow(path, { signal, onEvent, onState }) {
   }
 }
 
-// Ends early when the network is back, or the page is looked at again.
+// Ends early when the network returns, or the page becomes visible.
 function pause(ms, signal) {
   return new Promise((resolve) => {
     const over = new AbortController();
@@ -58,8 +58,8 @@ function pause(ms, signal) {
   });
 }
 
-// A fault in the page is shown as such, not taken for a broken connection.
-function heard(onEvent, name, data) {
+// A fault of the page is reported as one, and does not pass for a broken connection.
+function deliver(onEvent, name, data) {
   try {
     onEvent(name, data);
   } catch (error) {

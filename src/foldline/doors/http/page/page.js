@@ -1,4 +1,4 @@
-// The frame: which view stands in the address, the keys of the whole page.
+// The view in the address, and the keys of the whole page.
 
 import { byId } from "./dom.js";
 import { connection } from "./frame.js";
@@ -11,7 +11,7 @@ let leave = null;
 
 // --- views -----------------------------------------------------------------------------------------------------------
 
-/** Show what the address names. Each view gets a signal that ends its streams and listeners when it is left. */
+/** Show the view of the address. Each view gets a signal that ends its streams and listeners when the person leaves. */
 function show() {
   leave?.abort();
   leave = new AbortController();
@@ -35,7 +35,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "?") byId("keys-dialog").showModal();
   else if (event.key === "/") (byId("filter") ?? byId("say"))?.focus();
   else if (event.key === "j" || event.key === "k") {
-    // Not in a list yet: go into the first one. Lists themselves take the key before it comes here.
+    // Outside of lists: go to the first one. Lists handle the key before it arrives here.
     const first = [...main.querySelectorAll("[data-list] [tabindex='0']")].find((row) => row.checkVisibility());
     first?.focus();
   } else return;

@@ -1,10 +1,10 @@
-// Bands from each fold, as the model sees it, to the messages it stands for; the one that is pointed at stands out.
+// Bands from each fold to the messages that it stands for; the one under the pointer is highlighted.
 
 import { svg } from "./dom.js";
 
 const WIDTH = 100; // of the drawing's own units; the picture is stretched over the gap between the panes
 
-/** Draw into `picture`, between the lists `shown` and `all`. Returns what draws anew, for when rows have changed. */
+/** Draw into `picture`, between the lists `shown` and `all`. Returns a function that redraws after a change of rows. */
 export function ribbons(picture, shown, all, signal) {
   let active = null; // {fold} or {seq}
   let due = 0;
@@ -53,10 +53,10 @@ export function ribbons(picture, shown, all, signal) {
 
   const covers = (item, seq) => Number(item.dataset.start) <= seq && seq < Number(item.dataset.stop);
 
-  function point(given) {
-    const same = given?.fold === active?.fold && given?.seq === active?.seq;
+  function point(target) {
+    const same = target?.fold === active?.fold && target?.seq === active?.seq;
     if (same) return;
-    active = given;
+    active = target;
     mark();
     redraw();
   }

@@ -1,4 +1,4 @@
-// One session: its figures and turns, what the model sees beside everything, and what is said.
+// One session: its figures and turns, the context beside the history, and the form for a message.
 
 import { actions } from "./actions.js";
 import { get, sessionPath } from "./api.js";
@@ -9,7 +9,7 @@ import { historyPane } from "./history.js";
 import { follow } from "./live.js";
 import { ribbons } from "./ribbons.js";
 import { isTyped } from "./keys.js";
-import { shownPane } from "./shown.js";
+import { contextPane } from "./context.js";
 import { talk } from "./talk.js";
 import { timeline } from "./timeline.js";
 
@@ -49,7 +49,7 @@ export function sessionView(id, signal, connection) {
     else details.message(row.start, origin);
     if (row.start !== null && !NARROW.matches) all.reveal(row.start).catch((failure) => failed(failure.message));
   };
-  const shown = shownPane(find(".pane.shown"), {
+  const shown = contextPane(find(".pane.shown"), {
     signal,
     open: openRow,
     across: (row) => reveal(row.start),
@@ -116,7 +116,7 @@ export function sessionView(id, signal, connection) {
   let reading = null;
   let again = false;
 
-  // Never two at once: the later one would be overtaken by the earlier.
+  // One at a time: the response of an earlier read could arrive after that of a later one.
   async function refresh() {
     if (reading) {
       again = true;
@@ -135,7 +135,7 @@ export function sessionView(id, signal, connection) {
     redraw();
   }
 
-  // What happened while nobody listened, if anything did.
+  // Events were missed while the stream was lost.
   async function catchUp() {
     try {
       const now = await get(sessionPath(id), signal);
@@ -198,7 +198,7 @@ export function sessionView(id, signal, connection) {
 
 const stand = (session) => JSON.stringify([session.updated, session.messages, session.folds, session.tokens, session.state]);
 
-// --- what is chosen, and tabs where there is no room for two columns -----------------------------------------------------
+// --- selection, and tabs where there is no room for two columns -----------------------------------------------------
 
 function choose(view, list, origin) {
   for (const item of view.querySelectorAll(".list > .chosen")) item.classList.remove("chosen");

@@ -1,4 +1,4 @@
-// The list of sessions: how full each context is, what it runs on, and which ones are at work.
+// The list of sessions: the fill of each context, its model and policy, and its state.
 
 import { get, post } from "./api.js";
 import { announce, byId, el, fromTemplate, meter, number, paced, percent, plural, reconcile, time } from "./dom.js";
@@ -77,7 +77,7 @@ export function sessionsView(signal, connection) {
   return view;
 }
 
-// At once, before the figures come.
+// At once, before the figures arrive.
 function running(list, id, runs) {
   const item = list.querySelector(`[data-key="${CSS.escape(id)}"]`);
   if (item) item.dataset.state = runs ? "running" : "idle";
@@ -110,7 +110,7 @@ function count(value, noun) {
   return el("span", { class: `count ${noun}s` }, number(value), el("span", { class: "noun", text: ` ${value === 1 ? noun : `${noun}s`}` }));
 }
 
-/** Ask for what a new session is to be, make it, go there. */
+/** Ask for the settings of a new session, create it, and open it. */
 function begin(signal) {
   const dialog = byId("new-dialog");
   const form = dialog.querySelector("form");

@@ -1,4 +1,4 @@
-// Saying something, and the turn as it happens, whoever began it.
+// The form for a message, and its turn as it happens, whichever client began it.
 
 import { events, get, open, sessionPath } from "./api.js";
 import { announce, el, number, plural } from "./dom.js";
@@ -10,8 +10,8 @@ const ENDS = {
 const CUT = 400;
 
 /**
- * The conversation in `section`. `isLive` tells whether the session's own stream is heard, `begun` hears what comes in
- * its stead, `sent` that something was.
+ * The conversation in `section`. `isLive` tells whether the session's own stream is connected; `begun` is called
+ * with the events that replace it, `sent` after a message is sent.
  */
 export function talk(section, { id, signal, isLive, begun, sent }) {
   const form = section.querySelector(".say");
@@ -78,7 +78,7 @@ export function talk(section, { id, signal, isLive, begun, sent }) {
     },
   };
 
-  // Whoever said it: by now it is in the log.
+  // From any client: by now the message is in the log.
   async function recorded(seq, body) {
     try {
       body.textContent = (await get(sessionPath(id, `/history/${seq}`), signal)).text;
@@ -91,9 +91,9 @@ export function talk(section, { id, signal, isLive, begun, sent }) {
     heard[name]?.(data);
   }
 
-  // The session's own stream tells of every turn in order, this one too. What comes with the request stands in while
-  // that stream is lost, and tells of what went wrong. It is read to its end, also when another view is shown: to the
-  // server, who stops reading has left.
+  // The session's own stream reports every turn in order, this one too. The events of the request replace it while it
+  // is lost, and report errors. They are read to their end even in another view: a client that stops reading has left,
+  // and the server would pause its turn.
   async function say(words) {
     let accepted = false;
     try {
@@ -148,7 +148,7 @@ export function talk(section, { id, signal, isLive, begun, sent }) {
 
 const cut = (words) => (words.length > CUT ? `${words.slice(0, CUT)}…` : words);
 
-// Should the browser send a request twice, the server runs one turn.
+// If the browser repeats a request, the server still runs one turn.
 function newKey() {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

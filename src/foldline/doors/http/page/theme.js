@@ -1,8 +1,8 @@
-// The colour scheme that was chosen on this page, set before anything is drawn: a module would come too late.
+// The chosen colour scheme, set before the first paint: a module would run too late.
 "use strict";
 try {
   const chosen = localStorage.getItem("foldline.scheme");
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.scheme = chosen;
 } catch {
-  // A browser that keeps nothing follows its own scheme.
+  // Without storage the browser's own scheme applies.
 }

@@ -1,11 +1,11 @@
-// The turns of a session as bars: how large the context was in each, and where it was folded.
+// The turns of a session as bars: the size of the context in each, and the folds.
 
 import { compact, el, number, plural, reconcile, seqs } from "./dom.js";
 import { focusItem, roving, settle } from "./lists.js";
 
 const FAR_ABOVE = 3; // a limit that is so many times the largest turn leaves the picture: the bars would be a line
 
-/** The timeline in `section`; `open` is called with the turn that is chosen. */
+/** The timeline in `section`; `open` is called with a chosen turn. */
 export function timeline(section, open) {
   const list = section.querySelector("ol");
   const about = section.querySelector(".turn-about");
@@ -22,9 +22,9 @@ export function timeline(section, open) {
   list.addEventListener("focusout", () => tell(chosen ?? turns.at(-1)));
 
   return {
-    draw(given, session) {
+    draw(newTurns, session) {
       const atEnd = list.scrollLeft + list.clientWidth >= list.scrollWidth - 8;
-      turns = given;
+      turns = newTurns;
       const largest = Math.max(...turns.map((turn) => turn.prompt_tokens), 1);
       const bound = session.limit_tokens ?? 0;
       const above = bound > FAR_ABOVE * largest;

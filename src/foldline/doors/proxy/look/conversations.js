@@ -1,4 +1,4 @@
-// The conversations as rows: what each was given and sent, how full its window is; opened, why it was folded.
+// The conversations as rows: tokens given and sent, the fill of the window; opened, the reasons of the folds.
 
 import { get } from "./api.js";
 import { byId, compact, el, meter, number, percent, plural, reconcile, seqs, time } from "./dom.js";
@@ -7,12 +7,12 @@ import { dollars, savedWord, share } from "./totals.js";
 
 const SHOWN = 50;
 
-/** The list. `draw(conversations, mode)` shows them, the newest first; `closeAll()` closes what is open. */
+/** The list. `draw(conversations, mode)` shows them, newest first; `closeAll()` closes the open ones. */
 export function conversationList() {
   const list = byId("conversations");
   const more = byId("conversations-more");
   const filter = byId("filter");
-  const open = new Map(); // id -> the fold lines, null until they have come, or words of what went wrong
+  const open = new Map(); // id -> the fold lines, null until they arrive, or an error text
   let all = [];
   let mode = "normal";
   let most = SHOWN;
@@ -68,14 +68,14 @@ export function conversationList() {
   });
 
   return {
-    draw(conversations, given) {
+    draw(conversations, newMode) {
       const folded = new Map(all.map((one) => [one.id, one.folds_made]));
       all = conversations;
-      mode = given;
+      mode = newMode;
       draw();
       for (const one of all) if (open.has(one.id) && folded.get(one.id) !== one.folds_made) load(one.id);
     },
-    /** Close what is open; whether anything was. */
+    /** Close the open rows; return whether there were any. */
     closeAll() {
       if (open.size === 0) return false;
       open.clear();

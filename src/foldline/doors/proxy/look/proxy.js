@@ -1,4 +1,4 @@
-// The page of the proxy: it follows what happens there, and is drawn anew from each piece of news.
+// The page of the proxy: it follows the events of the server, and redraws after each change.
 
 import "./token.js";
 import { get } from "./api.js";
@@ -18,8 +18,8 @@ const conversations = conversationList();
 const drawRequests = requestList();
 let state = null;
 
-function begin(given) {
-  state = given;
+function begin(first) {
+  state = first;
   drawAbout(state, (at) => time(at, { inFull: true }));
   draw();
 }
@@ -30,24 +30,24 @@ function draw() {
   drawRequests(state.requests);
 }
 
-// What came first is the newer: it is put before what was known, in whose place it stands.
-function merged(news, known, keyOf, most) {
-  const keys = new Set(news.map(keyOf));
-  return [...news, ...known.filter((one) => !keys.has(keyOf(one)))].slice(0, most);
+// `update` is newer: its items come first, and replace the known ones with the same key.
+function merged(update, known, keyOf, most) {
+  const keys = new Set(update.map(keyOf));
+  return [...update, ...known.filter((one) => !keys.has(keyOf(one)))].slice(0, most);
 }
 
-function change(news) {
-  state.totals = news.totals;
-  const seen = [...news.conversations].sort((a, b) => b.at.localeCompare(a.at));
+function change(update) {
+  state.totals = update.totals;
+  const seen = [...update.conversations].sort((a, b) => b.at.localeCompare(a.at));
   state.conversations = merged(seen, state.conversations, (one) => one.id, MOST_CONVERSATIONS);
-  state.requests = merged(news.requests, state.requests, (one) => one.number, MOST_REQUESTS);
+  state.requests = merged(update.requests, state.requests, (one) => one.number, MOST_REQUESTS);
   draw();
 }
 
 const heard = {
   state: begin,
-  change: (news) => { if (state) change(news); },
-  behind: () => get("foldline/state").then(begin, reportError), // some news was left out: this page is too slow
+  change: (update) => { if (state) change(update); },
+  behind: () => get("foldline/state").then(begin, reportError), // some update was left out: this page is too slow
 };
 
 follow("foldline/events", {

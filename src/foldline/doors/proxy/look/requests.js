@@ -1,4 +1,4 @@
-// The newest requests: what became of each, how much was given and sent, how long it took.
+// The newest requests: the outcome of each, tokens given and sent, and times.
 
 import { byId, compact, el, number, plural, reconcile } from "./dom.js";
 

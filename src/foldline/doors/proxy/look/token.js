@@ -1,4 +1,4 @@
-// A token in the address (#token=…) is taken from there, where it would be seen and kept, before anything is asked.
+// A token in the address (#token=…) is removed before the first request: there it would be seen, and kept in the history.
 
 const found = /^#token=(.+)$/.exec(location.hash);
 if (found) {

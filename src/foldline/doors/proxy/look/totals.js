@@ -1,10 +1,10 @@
-// The head of the page: how much was saved, and what else happened, in all.
+// The head of the page: the savings, and all other totals.
 
 import { byId, compact, el, number, percent } from "./dom.js";
 
 const MODES = { "normal": "folds what does not fit", "dry-run": "dry run: only reports", "strict": "strict: refuses what does not fit" };
 
-/** US dollars; small sums are not made to look like none. */
+/** US dollars; small sums are never rounded to zero. */
 export function dollars(usd) {
   if (usd > 0 && usd < 0.01) return "< $0.01";
   if (usd < 0) return `−${dollars(Math.max(-usd, 0.01))}`;
@@ -13,10 +13,10 @@ export function dollars(usd) {
 
 export const share = (saved, given) => (given > 0 ? saved / given : 0);
 
-/** "saved", or what it is in a dry run, where everything is sent as it came. */
+/** "saved", or the word for it in a dry run, which sends everything unchanged. */
 export const savedWord = (mode) => (mode === "dry-run" ? "would be saved" : "saved");
 
-/** Draw where requests go, and what is done to them. */
+/** Draw the upstream and the mode. */
 export function drawAbout(state, when) {
   byId("about").replaceChildren(...[state.upstream, MODES[state.mode] ?? state.mode, "counted since "].filter(Boolean)
     .flatMap((words, at) => [at > 0 && " · ", words]).filter(Boolean), when(state.since));

@@ -1,14 +1,14 @@
-// The pane of what the model sees: what goes with every request, then one row per message that would be sent.
+// The pane of the context: system text and tools, then one row per message of the next request.
 
 import { number, plural, reconcile } from "./dom.js";
 import { focusItem, following, roving, settle } from "./lists.js";
 import { messageRow, who } from "./rows.js";
 
 /**
- * The pane in `section`; `open` is called with the row that is chosen, `across` with one that → was pressed on,
- * `beside` with the first message of a fold that was gone to.
+ * The pane in `section`; `open` is called with a chosen row, `across` with the row at which → was pressed,
+ * `beside` with the first message of a fold that was reached.
  */
-export function shownPane(section, { signal, open, across, beside }) {
+export function contextPane(section, { signal, open, across, beside }) {
   const list = section.querySelector(".list");
   const sums = section.querySelector(".pane-head p");
   const next = section.querySelector(".next-fold");
@@ -43,7 +43,7 @@ export function shownPane(section, { signal, open, across, beside }) {
       next.hidden = folds === 0;
       if (atEnd) place.end();
     },
-    /** Go to the next row that stands for something else: after the one with the keyboard, or from the top. */
+    /** Go to the next row of a fold: after the focused row, or from the top. */
     nextFold() {
       const items = [...list.querySelectorAll("[data-fold]")];
       const here = list.contains(document.activeElement) ? document.activeElement : null;
@@ -54,7 +54,7 @@ export function shownPane(section, { signal, open, across, beside }) {
       focusItem(list, item, { scroll: "center" });
       beside(Number(item.dataset.start));
     },
-    /** Bring the row of a message into view, or what stands in its place. */
+    /** Scroll to the row of a message, or to the fold in its place. */
     reveal(seq, { focus = false } = {}) {
       const item = [...list.children].find((one) => Number(one.dataset.start) <= seq && seq < Number(one.dataset.stop));
       place.leave();
