@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.report.results import budget, result, session, system_run
+from bench.tests.page.results import budget, result, session, system_run
 from tests.report.test_replay_page import HOSTILE, Outline
 
 from foldline_bench.page.document import bench_page

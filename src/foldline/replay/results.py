@@ -146,6 +146,7 @@ class Replay:
     kept_tokens: int | None = None
     counter: str
     recorded_tokens: int
+    # Not in the repr: a session has thousands, and a failed assertion would print them all.
     turns: tuple[Turn, ...] = field(repr=False)
 
     @property
@@ -298,6 +299,7 @@ class PolicyRow:
 
 def rows(replays: Iterable[Replay]) -> list[PolicyRow]:
     """One row per policy: no management first, then in the order of replay. O(turns)."""
+    # A dict keeps the order of insertion, and `sorted` is stable: policies stay in the order of replay.
     by_policy: dict[str, list[Replay]] = {}
     for replay in replays:
         by_policy.setdefault(replay.policy, []).append(replay)

@@ -143,6 +143,7 @@ def _legend() -> str:
 def _session(number: int, name: str, replays: Sequence[Replay], with_table: bool) -> str:
     """The charts of one session, and its figures when there are several sessions."""
     one = replays[0]
+    # Every chart shows the size without management as its thin line: "none" needs no chart of its own.
     managed = [replay for replay in replays if replay.policy != NONE]
     # A policy that folded nothing sent what was recorded: its chart would show one line twice.
     drawn = [replay for replay in managed if replay.folds or replay.refused] if managed else [one]

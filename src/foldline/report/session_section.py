@@ -96,6 +96,7 @@ def _facts(account: Account) -> str:
 
 
 def _without(account: Account) -> str:
+    # From that request on all would have been refused: histories only grow.
     largest = max((turn.recorded_tokens for turn in account.sent.turns), default=0)
     if account.refused_from is None:
         return f"all requests fit, the largest with {largest:,} tokens"
@@ -167,6 +168,7 @@ def _one(hidden: Hidden) -> str:
         f'<td data-is="tokens">{message.tokens:,}</td><td class="text">{foreign(message.line)}</td></tr>'
         for message in hidden.messages
     )
+    # The command above the list reads all of them, so a cut list loses nothing.
     left = hidden.count - len(hidden.messages)
     more = f'<tr><td class="text" colspan="4">and {left:,} more</td></tr>' if left else ""
     return (

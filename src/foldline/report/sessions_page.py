@@ -41,6 +41,7 @@ def sessions_page(accounts: Sequence[Account], *, skipped: Sequence[SkippedSessi
     # Recorded sessions have no time and keep their order: the sort is stable.
     newest = sorted(accounts, key=lambda one: one.updated, reverse=True)
     parts: list[str] = []
+    # Rendered until the page is full: the size of a section is not known before, and sessions differ widely.
     chars = 0
     for number, account in enumerate(newest[:DETAILED]):
         part = session_part(account, f"s{number}")

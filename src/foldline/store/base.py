@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 
+# Protocols, not base classes: a store of another system implements them without importing ours.
 class StoredSession(Protocol):
     """A session open for writing, by its one writer. Close it, or use it as a context manager.
 
@@ -259,6 +260,8 @@ class SessionWriter(ABC):
 
     def events(self) -> Iterator[Event]:
         """The events so far, oldest first, read from the log. O(log). See `StoredSession.events`."""
+        # Opening has decoded the whole log to count it, and a replay follows at once: decoding it again would double
+        # the time to open a session. Handed out once, so that the list lives no longer than the replay.
         counted, self._counted = self._counted, None
         if counted is not None:
             return without_stale_limits(counted, self._tally)
@@ -297,6 +300,7 @@ class SessionWriter(ABC):
 
     def change(self, **settings: Json) -> None:
         """Change `model`, `policy`, `window` or `title`. Raises InvalidInput, or as `append` does."""
+        # Named, not ignored: a misspelt setting that seems to work would be found a session later.
         unknown = [name for name in settings if name not in CHANGEABLE]
         if unknown:
             raise InvalidInput(f"cannot be changed; what can: {', '.join(CHANGEABLE)}", place=unknown[0])

@@ -100,6 +100,7 @@ def read_sessions(path: Path | str) -> list[str]:
 
 
 def _call(row: sqlite3.Row) -> RecordedCall:
+    # SQLite has neither times nor booleans.
     fields = dict(row)
     fields["created_at"] = datetime.fromisoformat(fields["created_at"])
     fields["estimated"] = bool(fields["estimated"])
@@ -113,6 +114,9 @@ _APPLICATION: Final = int.from_bytes(b"Fold")
 _VERSION: Final = 1
 
 
+# A slot is half-open: from `since_call` on, before `until_call`; NULL while it is current. Texts are found by hash,
+# calls by time and by lane, slots by their key, which WITHOUT ROWID makes the table itself.
+#
 # CROSS JOIN fixes the order of the join ("Query Planner", section on manual control): the newest calls are then read by
 # the index on the time, and only the selected ones are assembled.
 _SCHEMA: Final = f"""
@@ -291,6 +295,7 @@ def newest_request_head(path: Path | str, session_id: str) -> RequestHead | None
     Read-only. Cache points are removed. O(one request). Raises OSError, and InvalidInput for a file that is no record
     of calls.
     """
+    # Replies only: a summary has a system text of its own, which says nothing about the session.
     place = Path(path).absolute()
     try:
         database = open_to_read(place)
