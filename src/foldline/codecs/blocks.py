@@ -139,6 +139,7 @@ def source_of(block: Json) -> Source:
         return Source(f"audio/{_text(inner.get('format')) or 'wav'}", _text(inner.get("data")))
     inner = _mapping(block.get("file")) if kind == "file" else block
     name = _text(inner.get("filename"))
+    # The reference of OpenAI shows a data URL, and some clients send the bare base64.
     data = _text(inner.get("file_data"))
     if data and not data.startswith("data:"):
         return Source(data=data, name=name)
@@ -158,6 +159,7 @@ def _read_image(block: Mapping[str, Any]) -> Image:
 def _read_document(block: Mapping[str, Any]) -> Document:
     source = source_of(block)
     pdf = "pdf" in source.media_type or source.data.startswith(_PDF_BEGINS)
+    # Counted once, when the message is read: limits on pages are then sums of numbers.
     pages = pdf_pages_of_base64(source.data) if pdf and source.data else 0
     return Document(source.media_type, len(source.data), source.text, raw=block, pages=pages)
 
@@ -173,6 +175,7 @@ def _read_thinking(block: Mapping[str, Any]) -> Reasoning:
     return Reasoning(_text(thought), bool(block.get("signature")), raw=block)
 
 
+# One table for all dialects, since their types do not collide: a gateway may pass on blocks of another one.
 _READERS: dict[str, Callable[[Mapping[str, Any]], Part]] = {
     **dict.fromkeys(TEXT_TYPES, _read_text),
     **dict.fromkeys(("summary_text", "reasoning_text"), _read_text),
@@ -203,6 +206,7 @@ def read_content(content: Json, block: Callable[[Json], Part] = read_block) -> t
         return ()
     if isinstance(content, list | tuple):
         return tuple(map(block, content))
+    # A single block without its list, or any other JSON, which is kept as text and mended before it is sent.
     return (block(content),) if isinstance(content, Mapping) else (Text(json_text(content)),)
 
 
@@ -236,6 +240,7 @@ def settle_block(part: Part, text_type: str) -> Part:
         return _settle_text(part, text_type)
     if isinstance(part, Document) and part.text:
         if raw is None:
+            # Only Anthropic has text documents. Elsewhere their text is sent as text.
             return Text(part.text, raw=_text_block(part.text, text_type))
         if source_of(raw).text != part.text:
             return replace(part, raw={**raw, "source": {"type": "text", "media_type": "text/plain", "data": part.text}})
@@ -296,6 +301,7 @@ def _mend_block(block: Json, text_type: str) -> Json:
         return {**block, "type": text_type}
     if _text(block.get("type")) in TEXT_TYPES:
         return {**block, "text": "" if text is None else json_text(text)}
+    # Kept as text, so that the model can read what a broken block was meant to say.
     return {"type": text_type, "text": json_text(block)}
 
 

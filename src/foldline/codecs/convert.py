@@ -64,6 +64,7 @@ def _call(part: ToolCall, target: Codec, lost: list[str]) -> ToolCall:
     if part.custom and not dialect_named(target.dialect).free_text_calls:
         lost.append("that the input of a call is free text, not JSON")
         return replace(part, custom=False, arguments=json_text({"input": part.arguments}), raw=None)
+    # Gemini refuses an unsigned call of the current turn and has a placeholder for calls of other models.
     sign = dialect_named(target.dialect).sign_call
     return sign(part) if sign is not None else replace(part, raw=None)
 
@@ -140,6 +141,7 @@ def convert(message: Message, target: Codec) -> Converted:
     out: list[Message] = []
     for role, group in _groups(parts, message.role, target):
         fresh = target.read(target.write(replace(message, role=role, parts=group, wire=None)))
+        # Sanitizing would turn system text into the user's, which the session could no longer tell apart.
         sent = fresh if role == "system" and not target.system_inside else target.sanitize(fresh).message
         if sent is not None:
             out.append(with_session_fields(message, sent))

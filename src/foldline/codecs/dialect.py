@@ -75,6 +75,7 @@ def violations(
     if not isinstance(wires, list | tuple) or not wires:
         found.add(None, "empty-request")
     else:
+        # Each message by itself: one that cannot be encoded is named, instead of the whole request.
         for index, wire in enumerate(wires):
             if not sendable(wire):
                 found.add(index, "encoding")

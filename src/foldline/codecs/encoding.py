@@ -72,6 +72,7 @@ def sendable(value: Json, depth: int = 0) -> bool:
         return False
     deeper = depth + 1
     if isinstance(value, dict):
+        # Strings are checked in this loop: a call for each of them would cost more than the check.
         for key, inner in value.items():
             if not isinstance(key, str) or not _sendable_text(key):
                 return False
@@ -166,6 +167,7 @@ def call_id_of(value: Json) -> str:
     # Some servers number their calls: 7 becomes "7", and True, which is an int to Python, no id.
     if isinstance(value, str):
         return value
+    # The id of a result is read by this function too, so a pair with numbers for ids stays a pair.
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 

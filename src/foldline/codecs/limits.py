@@ -119,6 +119,7 @@ class Caps:
         known = {name: number for name, number in limits.items() if number is not None}
         if self.max_media is not None and "max_images" in known:
             known.setdefault("max_media", known["max_images"])
+        # A misspelt limit must not pass for one that nobody set.
         wrong = known.keys() - {each.name for each in fields(self)}
         if wrong:
             raise TypeError(f"no such limit: {', '.join(sorted(wrong))}")
@@ -158,6 +159,7 @@ def _shortened(text: str, most: int, between: str) -> str:
         return text
     # The digest keeps two texts apart that begin alike. A counter would not do: the substitute must be the same in
     # every later request, in which other calls may be gone.
+    # `surrogatepass`, because an id from a client may hold a lone surrogate and still needs a substitute.
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARS]
     return f"{text[: most - len(digest) - len(between)]}{between}{digest}"
 
@@ -178,6 +180,7 @@ def tool_names(tools: Json) -> Iterator[str]:
         if not isinstance(tool, Mapping):
             continue
         listed = tool.get("functionDeclarations") or tool.get("function_declarations")
+        # A tool of Gemini has no name of its own, whether it holds functions or is one of the provider's.
         if isinstance(listed, list | tuple):  # Gemini lists the functions inside one tool
             yield from tool_names(listed)
             continue
@@ -196,6 +199,7 @@ def valid_author(name: str) -> str:
     """Return the `name` of a message's author without blanks, <, |, \\, / and >, at most 64 characters; "" for none."""
     if len(name) <= _AUTHOR_CHARS and not _NOT_IN_AUTHOR.search(name):
         return name
+    # Replaced rather than dropped: the name is what tells the members of a group chat apart.
     return _shortened(_NOT_IN_AUTHOR.sub("_", name).strip("_"), _AUTHOR_CHARS, "_")
 
 

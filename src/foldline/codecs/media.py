@@ -44,6 +44,7 @@ def _format_of(data: str) -> str:
 def _image_fault(block: Mapping[str, Any], limits: Limits) -> tuple[str, str]:
     """Return why an image would be refused, and its right media type; "" for no fault and no correction."""
     source = source_of(block)
+    # Nothing is known here of a picture behind a URL or an id: the provider fetches it.
     if not source.data:
         return ("", "") if source.url or source.file_id else ("it has no data", "")
     found = _format_of(source.data)
@@ -54,6 +55,7 @@ def _image_fault(block: Mapping[str, Any], limits: Limits) -> tuple[str, str]:
         return f"{declared or 'its type'} is no image that is taken", ""
     if len(source.data) > limits.image_chars:
         return f"it has {len(source.data):,} bytes, {limits.image_chars:,} are taken", ""
+    # After the bytes, whose number is known: the size in pixels needs a look into the header of the file.
     side = max(image_size_of_base64(source.data))
     if limits.image_side_px and side > limits.image_side_px:
         return f"its longer side has {side:,} pixels, {limits.image_side_px:,} are taken", ""
@@ -93,6 +95,7 @@ def mend_media(block: Mapping[str, Any], limits: Limits, text_type: str, faults:
     `faults` gets a sentence for each change.
     """
     kind = block.get("type")
+    # The output of a computer call must be a picture, so no line of text can replace it.
     if not isinstance(kind, str) or kind not in MEDIA or kind == "computer_screenshot":
         return block
     fault, label = _image_fault(block, limits) if kind in IMAGES else (_document_fault(block), "")
@@ -152,5 +155,6 @@ def amounts_of(parts: Sequence[Part]) -> Amounts:
             case ToolResult(parts=inner):
                 pending += inner
             case Document(media_type=media_type, pages=counted) if media_type == _PDF:
+                # A PDF whose pages cannot be counted has one at least.
                 pages += max(1, counted)
     return Amounts(images, pages, 1, large) if images or pages else ONE_MESSAGE

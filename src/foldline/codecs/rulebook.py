@@ -117,6 +117,7 @@ def read_role(found: Findings, index: int, wire: Json, known: Mapping[str, Any])
     if not isinstance(role, str) or not role:
         found.add(index, "object")
         return None
+    # Noted, but returned all the same: the other rules of the message are still worth checking.
     if role not in known:
         found.add(index, "role", f"unknown role {role!r}")
     return role
@@ -168,6 +169,7 @@ def check_amounts(found: Findings, caps: Caps, contents: Iterable[Json]) -> None
 
 
 def _read_any(block: Json) -> Part:
+    # Images inside results count as well. Calls hold none, so no codec is needed to count.
     if isinstance(block, Mapping) and block.get("type") == "tool_result":
         return ToolResult("", read_content(block.get("content"), _read_any), raw=block)
     if isinstance(block, Mapping) and isinstance(inner := field_in(block, "functionResponse"), Mapping):

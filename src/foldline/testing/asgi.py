@@ -72,6 +72,7 @@ async def read_body(receive: Receive, max_bytes: int | None) -> bytes | None:
     size = 0
     while True:
         message = await receive()
+        # A client that leaves while it sends is no request, so it is counted apart and never judged.
         if message["type"] == "http.disconnect":
             raise ConnectionResetError("the client left before its request was whole")
         chunk = message.get("body", b"")
@@ -99,6 +100,7 @@ async def send_body(
     kind = "text/html; charset=utf-8" if isinstance(body, str) else "application/json"
     data = (body if isinstance(body, str) else dumped(body)).encode("utf-8", "surrogatepass")
     sent = data[: len(data) // 2] if cut else data
+    # With the whole length announced, a client that gets half of it knows that the connection broke.
     length = str(len(sent if ends else data))
     await _start(at, status, {"content-type": kind, "content-length": length, **(headers or {})})
     await at.send({"type": "http.response.body", "body": sent, "more_body": not ends})
@@ -119,6 +121,7 @@ async def send_events(at: Exchange, events: Iterable[bytes], *, gate_of: EventGa
             await at.send({"type": "http.response.body", "body": event, "more_body": True})
         if ends:
             await at.send({"type": "http.response.body", "body": b"", "more_body": False})
+    # Servers of ASGI 2.4 raise here; older ones drop what is sent, and the awaited disconnect tells.
     except OSError:  # ASGI 2.4: a send after the client left
         return False
     finally:
@@ -155,6 +158,7 @@ async def _pass(opening: Awaitable[object] | None, client_gone: asyncio.Future[N
 
 async def _start(at: Exchange, status: int, headers: Mapping[str, str]) -> None:
     named = {**at.reply_headers, **headers}
+    # Headers are Latin-1 (RFC 9110, 5.5), like those that ASGI delivers.
     lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
     await at.send({"type": "http.response.start", "status": status, "headers": lines})
 

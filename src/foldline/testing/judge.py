@@ -40,9 +40,11 @@ class AcceptedRequest:
 def key_fault(form: Form, headers: Mapping[str, str], required: Requirements) -> Refusal | None:
     """Refuse a request with a missing or wrong key, or without a header that the dialect requires."""
     row = dialect_named(form.dialect)
+    # Gateways accept a bearer token in every dialect, so it counts where the header of the dialect is missing.
     bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
     name = row.key_header[0]
     given = bearer if name == "authorization" else headers.get(name, bearer)
+    # The key before the version: a provider does not explain its API to strangers.
     if required.api_key is not None and given != required.api_key:
         return form.refuse_key(given=bool(given))
     missing = next((name for name in row.headers if name not in headers), None)
@@ -52,6 +54,7 @@ def key_fault(form: Form, headers: Mapping[str, str], required: Requirements) ->
 def parsed(form: Form, data: bytes) -> Body | Refusal:
     """Return the JSON object of a request, or why there is none."""
     try:
+        # Python would read NaN and Infinity, which no provider does.
         body = json.loads(data, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         return form.refuse_json(str(error))
@@ -69,6 +72,7 @@ def judge(
         return prompt
     if required.models is not None and prompt.model not in required.models:
         return form.refuse_model(prompt.model)
+    # Rules before sizes: a provider validates the body before it counts tokens, and clients must tell both apart.
     fault = _fault(form, prompt, required)
     if fault is not None:
         return fault
@@ -95,6 +99,7 @@ def _fault(form: Form, prompt: Prompt, required: Requirements) -> Refusal | None
             dialect=form.dialect,
             system=prompt.system,
             tools=prompt.tools,
+            # The limits of the dialect for a window of this size, with the number that the test sets in their place.
             caps=caps_of(form.dialect, required.window_tokens).learned(max_images=required.max_images),
             alternating=required.alternates,
         )

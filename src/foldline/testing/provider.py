@@ -33,6 +33,7 @@ _MODELS: Final = "/v1/models"
 _PROPS: Final = "/props"
 _NAMELESS: Final = "fake-model"  # the model of a fake without `models`, which accepts every name
 _RELEASED: Final = "2026-01-01T00:00:00Z"
+# The page of nginx: clients must cope with an error that is no JSON.
 _BAD_GATEWAY: Final = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 
@@ -145,6 +146,7 @@ class FakeProvider:
             if status == 404
             else f"Invalid method for URL ({at.method} {at.path})"
         )
+        # Both houses share /v1, and a client of Anthropic reads only errors in its own form.
         form: Form = _ANTHROPIC if at.path.startswith("/v1/messages") else _CHAT
         await self._refuse(at, form, Refusal(status, kind, message, code))
 
@@ -154,6 +156,7 @@ class FakeProvider:
         form: Form = _ANTHROPIC if anthropic else _CHAT
         window = self._required.window_tokens if self._tells_window else None
         names = (_NAMELESS,) if self._required.models is None else tuple(self._required.models)
+        # Hosted servers have no /props; a client that probes for llama.cpp must go on to the next.
         if at.method != "GET" or (at.path == _PROPS and window is None):
             await self._no_route(at, 405 if at.method != "GET" else 404)
             return
@@ -175,6 +178,7 @@ class FakeProvider:
 
     async def _reply(self, at: Exchange, form: Form, body: Body, accepted: AcceptedRequest) -> None:
         reply = self._steps.reply(body)
+        # A visible refusal instead of an exception: behind HTTP a test would see a 500 and no reason.
         if reply is None:
             message = (
                 f"FakeProvider was asked {self._steps.taken + 1} times, its script has {self._steps.taken} replies"
@@ -186,12 +190,14 @@ class FakeProvider:
             self._record(at, form, body, accepted.tokens, Cached())
             await self._scripted_refusal(at, form, reply, reply.status)
             return
+        # Only Anthropic caches by markers; all others find common beginnings by themselves.
         by = self._cache.by_breakpoint if dialect_named(form.dialect).cache_markers else self._cache.by_prefix
         cached = by(body, accepted.tokens)
         self._record(at, form, body, accepted.tokens, cached)
         turn = self._turn(at, reply, body, accepted, cached)
         if reply.fails is not None:
             self.faults[reply.fails] += 1
+        # An exception ends the connection: ASGI has no message for it.
         if reply.fails == "no_answer":
             raise ConnectionResetError("the script ends the connection without an answer")
         stayed = await (self._streamed if accepted.prompt.streamed else self._whole)(at, form, turn)
@@ -200,6 +206,7 @@ class FakeProvider:
             return
         if reply.fails == "broken":
             raise ConnectionResetError("the script breaks the connection")
+        # Whole replies alone: a test that counts them counts what a client can use.
         self.served += reply.fails is None
 
     def _record(self, at: Exchange, form: Form, body: Body, tokens: int, cached: Cached) -> None:
@@ -267,7 +274,9 @@ class FakeProvider:
         reply, stream = turn.reply, form.stream(turn)
         events = [*stream.opening, *stream.content, *stream.closing]
         if reply.fails is not None:
+            # By default all content has arrived, the case that clients most easily take for a whole reply.
             begun = len(stream.opening) + len(stream.content)
+            # Cut before the error is added, so that it comes last, as from a real server.
             events = events[: begun if reply.after_events is None else reply.after_events]
         if reply.fails in {"error", "overflow"}:
             events.append(form.error_event(self._inside(form, reply), turn))

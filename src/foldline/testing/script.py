@@ -53,6 +53,7 @@ class FakeReply:
     gate: Gate | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    # Small, so that pieces split words, escapes and numbers in most tests.
     piece_chars: int = 20
 
 
@@ -104,11 +105,13 @@ class Steps:
     def __init__(self, script: Scripts, *, repeat: bool) -> None:
         # Taken lazily, so that a generator can decide each step by what has happened so far.
         self._steps: Iterator[Script] = iter(())
+        # The last step is remembered for `repeat`, whose script may be an iterator.
         self._last: Script | None = None
         self._stays = True
         self.taken = 0
         if script is None:
             self._last = FakeReply("ok")
+        # A string is an iterable too, so a single step is looked for first.
         elif isinstance(script, FakeReply | str) or callable(script):
             self._last = script
         elif isinstance(script, Iterable):

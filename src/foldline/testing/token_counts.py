@@ -27,6 +27,7 @@ IMAGE_TOKENS: Final = 85
 """The tokens of an image or file in base64, whatever its size: OpenAI's figure for an image of low detail."""
 
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# The fields that a model reads, in the order in which providers cache them: tools, system text, messages.
 _PROMPT_FIELDS: Final = ("tools", "system", "instructions", "messages", "input", "systemInstruction", "contents")
 # Base64 in all dialects: a data URL, a source of Anthropic, inline data of Gemini. It would count as text otherwise,
 # at a quarter of a token per byte.
@@ -90,8 +91,10 @@ class PromptCache:
         self._prompts.move_to_end(model)
         if len(self._prompts) > _KEPT_MODELS:
             self._prompts.popitem(last=False)
+        # Compared as text, so a change anywhere in the beginning ends the common part, as with a real provider.
         common = max((common_prefix(before, text) for before in known), key=len, default="")
         known.append(text)
+        # Tokens in proportion to bytes: the count of the fake is one of bytes.
         return Cached(tokens * _size(common) // max(1, _size(text)))
 
     def by_breakpoint(self, body: Body, tokens: int) -> Cached:
@@ -106,14 +109,17 @@ class PromptCache:
         size = 0
         for number, (place, block) in enumerate(_blocks(body)):
             is_marked = _marks(block) > 0
+            # The place belongs to the digest: the same text as system and as message is not the same prefix.
             data = f"{place}:{dumped(_bare(block) if is_marked else block)}".encode("utf-8", "surrogatepass")
             size += len(data)
+            # With the length in front, so that no two lists of blocks have the same bytes.
             running.update(len(data).to_bytes(8, "big") + data)
             digests.append(running.digest())
             ends.append(size)
             if is_marked:
                 marked.append(number)
         if body.get("cache_control") and digests:  # of the whole request: a breakpoint at its last block
+            # Automatic caching of the whole request ("Prompt caching").
             marked.append(len(digests) - 1)
         found = max((self._found(digests, mark) for mark in marked), default=-1)
         for mark in marked:

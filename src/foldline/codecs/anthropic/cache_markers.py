@@ -32,11 +32,13 @@ def _marks(block: Json) -> Iterator[str]:
         return
     inner = block.get("content")
     if isinstance(inner, list | tuple):
+        # Inner blocks first: a marker of a result caches up to its end, behind those inside it.
         for each in inner:
             yield from _marks(each)
     marker = block.get(_MARKER)
     if isinstance(marker, Mapping):
         lifetime = marker.get("ttl")
+        # Five minutes are the default of a marker without `ttl`.
         yield lifetime if isinstance(lifetime, str) else "5m"
 
 

@@ -78,6 +78,7 @@ def is_empty(content: Json) -> bool:
 
 def _read_call(block: Mapping[str, Any]) -> ToolCall:
     given = block.get("input")
+    # Some gateways send the input as JSON text. It is kept as it is, and mended before it is sent.
     arguments = given if isinstance(given, str) else "{}" if given is None else json_text(given)
     name = block.get("name")
     call_id = call_id_of(block.get("id"))
@@ -145,11 +146,14 @@ def _settle_result(result: ToolResult) -> ToolResult:
     listed = isinstance(raw.get("content"), list)
     parts = [part for part in result.parts if not (listed and isinstance(part, Text) and not part.text.strip())]
     content, settled = settle_content(raw.get("content"), parts, _inner)
+    # The API refuses an empty failure ("content cannot be empty if `is_error` is true"), and accepts an empty success.
     if result.is_error and is_empty(content):
         content = EMPTY
     fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": result.call_id}
+    # The field is optional, so a result without content keeps its JSON.
     if content or "content" in raw or not raw:
         fields["content"] = content or ""
+    # A flag that was sent as false stays, because the bytes of an unchanged message must not change.
     if result.is_error or "is_error" in raw:
         fields["is_error"] = result.is_error
     return replace(result, parts=settled, raw={**raw, **fields})
@@ -243,6 +247,7 @@ def _mend_assistant(block: Mapping[str, Any], known: Collection[str], faults: li
         faults.append("thinking without its signature was left out")
         return None
     if kind == "tool_result":
+        # It can answer no call: those are in messages of the assistant too.
         faults.append("a result in an assistant message was left out")
         return None
     if kind in THOUGHTS and "cache_control" in block:  # docs, "Prompt caching": what cannot be cached
@@ -266,6 +271,7 @@ def _mend_user(block: Mapping[str, Any], known: Collection[str], faults: list[st
     kind = block["type"]
     if kind == "tool_result":
         return _mend_result(block, faults)
+    # The API's errors: "blocks can only be in `assistant` messages", "... in `user` messages".
     if kind in _ONLY_ASSISTANT or is_use(kind) or is_server_result(kind):
         faults.append(f"a {kind} block in a user message was left out")
         return None

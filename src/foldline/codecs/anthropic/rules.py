@@ -105,6 +105,7 @@ def check_outside(found: Findings, system: Json, tools: Json, wires: Sequence[Js
         found.add(None, "system-text")
     given = tools if isinstance(tools, list | tuple) else ()
     names = [tool["name"] for tool in given if isinstance(tool, Mapping) and isinstance(tool.get("name"), str)]
+    # Tools of the provider have names too, and share the name space.
     if len(set(names)) < len(names):
         found.add(None, "tool-names")
     marked = list(markers(tools, system, wires))
@@ -125,6 +126,7 @@ def check_messages(found: Findings, wires: Sequence[Json]) -> None:
     """Note what the Messages API would refuse in the messages. O(size)."""
     if not isinstance(wires[0], Mapping) or wires[0].get("role") != "user":
         found.add(0, "user-first")
+    # Client tools are answered in the very next message, those of the provider anywhere in the same turn: two accounts.
     waiting: set[str] = set()
     used: set[str] = set()
     pairs = _Pairs(found)
@@ -218,6 +220,7 @@ def _check_results(found: Findings, index: int, results: Sequence[Mapping[str, A
     seen: set[str] = set()
     for block in results:
         call_id = _pattern_id(found, index, block.get("tool_use_id"), "result")
+        # Before the check for a missing call, which a second result would fail as well, with a misleading reason.
         if call_id in seen:
             found.add(index, "second-result", f"two results for call {call_id!r}")
         elif call_id is not None and call_id not in waiting:
@@ -259,6 +262,7 @@ def _check_uses(found: Findings, index: int, blocks: Sequence[Mapping[str, Any]]
             continue
         call_id = _pattern_id(found, index, block.get("id"), "call")
         if call_id is not None:
+            # Over the whole request: ids are compared across all messages ("`tool_use` ids must be unique").
             if call_id in used:
                 found.add(index, "call-ids", f"the call id {call_id!r} was used before")
             used.add(call_id)

@@ -80,6 +80,7 @@ def _read_response(part: Mapping[str, Any], body: Mapping[str, Any], call_id: st
     texts: list[Part] = []
     if isinstance(response, Mapping):
         key = _output_key(response)
+        # API reference, FunctionResponse: "error" has the details of a failure, "output" the result.
         failed = "error" in response and "output" not in response
         text = response[key] if key is not None else json_text(response) if response else ""
         texts = [Text(text)] if text else []
@@ -138,6 +139,7 @@ def _with_id(body: Mapping[str, Any], call_id: str) -> dict[str, Any]:
 
 def _same_id(body: Mapping[str, Any], call_id: str) -> bool:
     own = call_id_of(body.get("id"))
+    # Without an id on the wire, a positional id agrees with every place: it says what was read, not what is sent.
     return own == call_id if own else call_id.startswith(POSITIONAL) or not call_id
 
 
@@ -168,6 +170,7 @@ def _settle_response(result: ToolResult) -> ToolResult:
     text = "\n".join(part.text for part in inner if isinstance(part, Text))
     if not body or result.is_error != original.is_error or text != original.text:
         given = body.get("response")
+        # The key of the tool stays unless the result changed from success to failure, or back.
         before = _output_key(given) if isinstance(given, Mapping) and result.is_error == original.is_error else None
         out["response"] = {before or ("error" if result.is_error else "output"): text}
     shown = [part.raw for part in inner if isinstance(part, Image | Document)]
@@ -219,12 +222,14 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
     base = message.wire if message.wire is not None else {"role": _WIRE_ROLES[message.role]}
     settled = tuple(_settle(part) for part in parts if not _is_blank(part))
     if not settled:
+        # A content without parts is refused ("contents.parts must not be empty").
         settled = (Text(EMPTY, raw={"text": EMPTY}),)
     return {**base, "parts": [part.raw for part in settled]}, settled
 
 
 def signed_call(call: ToolCall) -> ToolCall:
     """Return a call of another model with the placeholder of a signature."""
+    # The FAQ names this placeholder for calls that were made by another model.
     body = {"name": call.name, "args": object_of(call.arguments)}
     return replace(call, raw={"functionCall": _with_id(body, call.id), SIGNATURE: NO_VALIDATION})
 

@@ -122,6 +122,7 @@ def id_of(body: Mapping[str, Any], seen: Counter[str]) -> str:
 
 def key_of(part: Mapping[str, Any], field: str) -> str:
     """Return the spelling in which a part has a field."""
+    # Protocol buffers refuse a part with both spellings, so an edited field keeps its own.
     snake = re.sub(r"(?<!^)(?=[A-Z])", "_", field).lower()
     return snake if snake in part and field not in part else field
 
@@ -205,6 +206,7 @@ def _mend_part(part: Json, model: bool, known: Collection[str], faults: list[str
     if body_in(part, "functionCall") is not None:
         if model:
             return _mend_named(part, "functionCall", known, faults)
+        # Nobody but the model calls; its result, if there is one, is repaired as an orphan.
         faults.append("a function call in a content of the user was left out")
         return None
     if body_in(part, "functionResponse") is not None:
@@ -212,6 +214,7 @@ def _mend_part(part: Json, model: bool, known: Collection[str], faults: list[str
             return _mend_named(part, "functionResponse", known, faults)
         faults.append("a function response in a content of the model was left out")
         return None
+    # As the user's, a thought would be read as an instruction.
     if part.get("thought") is True and not model:
         faults.append("a thought in a content of the user was left out")
         return None

@@ -111,6 +111,7 @@ def check_gemini(found: Findings, wires: Sequence[Wire]) -> None:
             found.add(
                 index, "call-without-result", f"calls {quoted(set(waiting))} have no response in the next content"
             )
+        # The error names both places: "immediately after a user turn or after a function response turn".
         if calls and before == "model":
             found.add(index, "call-place")
         waiting = positional_ids(calls)
@@ -150,6 +151,7 @@ def _check_parts(found: Findings, index: int, wire: Wire, role: str) -> None:
 def _check_part(found: Findings, index: int, part: Mapping[str, Any], role: str) -> None:
     call, response = body_in(part, "functionCall"), body_in(part, "functionResponse")
     text = part.get("text")
+    # Null counts as absent: JSON of protocol buffers does not tell them apart.
     if all(field_in(part, name) is None for name in DATA):
         found.add(index, "empty-part", "a part without data")
     elif text is not None and not isinstance(text, str):

@@ -63,6 +63,7 @@ APART: Final = "[What the results above hold besides text:]"
 
 
 def _read_thought(field: str, value: Json) -> Reasoning:
+    # A list has details of several forms. Their text is joined for people; `raw` keeps what is sent back.
     text = value if isinstance(value, str) else ""
     if isinstance(value, list):
         blocks = [block for block in value if isinstance(block, Mapping)]
@@ -73,6 +74,7 @@ def _read_thought(field: str, value: Json) -> Reasoning:
 
 def _read_call(call: Json) -> Part:
     if not isinstance(call, Mapping):
+        # Junk among the calls keeps its place, and is taken out before the message is sent.
         return Opaque("tool_call", raw=call)
     kind = call.get("type")
     custom = kind == "custom"
@@ -86,6 +88,7 @@ def _read_call(call: Json) -> Part:
 
 
 def _assistant_parts(wire: Wire) -> tuple[Part, ...]:
+    # Thoughts first and calls last: the order in which a model writes them, and in which other dialects send them.
     parts: list[Part] = [_read_thought(field, wire[field]) for field in _THOUGHT_FIELDS if wire.get(field)]
     parts += read_content(wire.get("content"))
     refusal = wire.get("refusal")
@@ -192,6 +195,7 @@ def _revise_result(base: Wire, parts: Sequence[Part]) -> tuple[Wire, tuple[Part,
     call_id = results[0].call_id if results else call_id_of(base.get("tool_call_id"))
     inner = results[0].parts if results else tuple(parts)
     content, settled = settle_content(base.get("content"), inner, _settle)
+    # An empty text, because null is refused for a tool message.
     fields = {"role": "tool", "tool_call_id": call_id, "content": content or ""}
     wire = {**base, **fields}
     return wire, (ToolResult(call_id, settled, results[0].is_error if results else False, raw=wire),)

@@ -59,6 +59,7 @@ def _mend_call(call: Mapping[str, Any], known: Collection[str], faults: list[str
     call_id = _bounded(call_id, faults)
     if call_id != call.get("id"):
         fixed["id"] = call_id
+    # The type is required by the reference, and left out by some servers in their own replies.
     kind = call.get("type", "function")
     if kind not in ("function", "custom"):
         kind = fixed["type"] = "function"
@@ -72,6 +73,8 @@ def _mend_call(call: Mapping[str, Any], known: Collection[str], faults: list[str
         body = fixed[kind] = {**body, "name": fit}
         faults.append(f"no tool can have the name of a call; it is sent as {fit!r}")
     if kind == "function" and not is_json(body.get("arguments", ABSENT)):
+        # Chat templates parse the arguments of earlier calls (vLLM, "Tool calling"): one broken call fails every
+        # request.
         fixed[kind] = {**body, "arguments": mend_arguments(body.get("arguments", {}))}
         faults.append(f"the arguments of call {call_id!r} were not JSON text")
     if kind == "custom" and not isinstance(body.get("input"), str):
@@ -134,6 +137,7 @@ def mended_wire(wire: Wire, faults: list[str], known: Collection[str]) -> Wire |
     `faults` gets a sentence for each repair. O(size).
     """
     wire = mend_encoding(wire, faults)
+    # `read` has seen to it that there is a role.
     role = wire["role"]
     if role not in ROLES:
         faults.append(f"the role {role!r} is unknown; sent as user")
@@ -157,6 +161,7 @@ def mended_wire(wire: Wire, faults: list[str], known: Collection[str]) -> Wire |
             faults.append("an assistant message that says nothing was left out")
             return None
         return wire
+    # An empty list is refused in a message of the user, and accepted as the result of a tool.
     if content is None or (role != "tool" and content == []):
         faults.append(f"a {role} message had no content; it was given an empty text")
         content = ""

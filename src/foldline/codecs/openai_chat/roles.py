@@ -38,6 +38,7 @@ def role_faults(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
                 yield index, "a system message that is not the first message"
             continue
         speaker = _speaker(wire)
+        # A message without a role is noted by another rule.
         if last is None and role != "user" and isinstance(role, str):
             yield index, f"the first message after the system text is of the role {role!r}"
             last = speaker or "assistant"

@@ -95,6 +95,7 @@ def check_chat(found: Findings, wires: Sequence[Wire]) -> None:
         content = wire.get("content")
         check_content(found, index, content)
         _check_place(found, index, role, content)
+        # Also of the user and of system text: OpenAI checks the pattern in every role.
         name = wire.get("name")
         if name is not None and (not isinstance(name, str) or not name or valid_author(name) != name):
             found.add(index, "author", f"the name {name!r} of who speaks is not taken")
@@ -167,6 +168,7 @@ def _check_tool_call(found: Findings, index: int, call: Json) -> str | None:
         found.add(index, "call-shape", f"call {call_id!r} names no tool")
         return call_id
     check_call_name(found, index, body["name"])
+    # Null and "" stand for no arguments with all servers; a missing field fails the templates of some.
     if kind == "function" and not is_json(body.get("arguments", ABSENT)):
         found.add(index, "arguments", f"the arguments of call {call_id!r} are not JSON text")
     elif kind == "custom" and not isinstance(body.get("input"), str):

@@ -125,6 +125,7 @@ def _read_call(item: Wire, kind: str) -> ToolCall:
     arguments = given if isinstance(given, str) else "" if given is None else json_text(given)
     name = item.get("name")
     if not isinstance(name, str) or not name:
+        # The calls of built-in tools have no name, so their type serves as one.
         name = kind.removesuffix("_call") if kind not in {"function_call", "custom_tool_call"} else ""
     call_id, _, caller = pair_ids(item, kind)
     return ToolCall(call_id, name, arguments, kind == "custom_tool_call", raw=item, caller=caller)
@@ -166,6 +167,7 @@ def _kind_of(call: ToolCall) -> str:
 
 def _call_wire(call: ToolCall) -> Wire:
     kind = _kind_of(call)
+    # JSON of another dialect, or of another type of call, has fields that this item must not get.
     raw = call.raw if isinstance(call.raw, Mapping) and call.raw.get("type") == kind else {}
     field = CALL_FIELDS[kind]
     original = _read_call(raw, kind)
@@ -186,8 +188,10 @@ def _result_wire(base: Wire, result: ToolResult) -> tuple[Wire, ToolResult]:
     output, parts = settle_output(base.get(OUTPUT), result.parts, kind)
     wire = {**base, "call_id": result.call_id, OUTPUT: output}
     if OUTPUT not in base and not result.parts and kind == "apply_patch_call_output":
+        # It came without one, which is allowed for this type alone.
         del wire[OUTPUT]
     if "call_id" not in base and "id" in base and result.call_id == call_id_in(base, kind):
+        # The output of a local shell call names its call by `id`; both fields would be one too many.
         del wire["call_id"]
     return wire, replace(result, parts=parts, raw=wire)
 
@@ -197,6 +201,7 @@ def _message_wire(base: Wire, role: str, parts: Sequence[Part]) -> tuple[Wire, t
         raise InvalidInput("a call, a result and reasoning are items of their own in this dialect")
     text_type = _text_type(role)
     content, settled = settle_content(base.get("content"), parts, lambda part: settle_block(part, text_type))
+    # As in Chat, where an assistant message must have text or calls.
     if role == "assistant" and not parts:
         content = EMPTY
     return {**base, "content": content}, settled
@@ -214,6 +219,7 @@ def _revise(message: Message, parts: Sequence[Part]) -> tuple[Wire, tuple[Part, 
     base = message.wire if message.wire is not None else {"role": message.role}
     if message.role == "tool":
         results = [part for part in parts if isinstance(part, ToolResult)]
+        # Two results would need two items, and a message has one.
         if len(results) > 1 or (results and len(parts) > 1):
             raise InvalidInput("an output item holds one result and nothing else")
         if message.wire is None and results and isinstance(results[0].raw, Mapping):
@@ -250,6 +256,7 @@ def _mend_call(item: Wire, kind: str, known: Collection[str], faults: list[str])
         elif (fit := LIMITS.call_name(name, known)) != name:
             fixed["name"] = fit
             faults.append(f"no tool can have the name of a call; it is sent as {fit!r}")
+    # Compatible servers render earlier calls by chat templates, which parse the arguments.
     if kind == "function_call" and not is_json(given):
         fixed[field] = mend_arguments(given)
         faults.append("the arguments of a call were not JSON text")
@@ -350,6 +357,7 @@ class OpenAIResponses(MessageCodec):
         kind = _kind_of(call)
         wire = {"type": f"{kind}_output", "call_id": call.id, OUTPUT: empty_output(f"{kind}_output", clean(text))}
         if kind == "apply_patch_call":
+            # A patch without a result was not applied, as far as anyone knows.
             wire["status"] = "failed"
         if call.caller and isinstance(call.raw, Mapping):  # an output names the program that its call came out of
             wire["caller"] = call.raw["caller"]

@@ -38,6 +38,7 @@ def empty_output(kind: str, text: str = "") -> Json:
 
 
 def _shell_chunk(text: str, base: Mapping[str, Any]) -> dict[str, Any]:
+    # The text of an edited chunk goes to stdout: what was stderr can no longer be told apart.
     return {"outcome": {"type": "exit", "exit_code": 0}, **base, "stdout": text, "stderr": ""}
 
 
@@ -67,6 +68,7 @@ def _settle_chunk(part: Part) -> Part:
 def settle_output(base: Json, parts: Sequence[Part], kind: str) -> tuple[Json, tuple[Part, ...]]:
     """Return the output made of `parts`, and the parts as they are sent. A picture that became text is blank."""
     if kind == "computer_call_output":
+        # The API accepts one screenshot, so the first one is sent.
         screens = [part for part in parts if isinstance(part, Image) and part.raw is not None]
         return (screens[0].raw, tuple(screens[:1])) if screens else (dict(_BLANK_SCREEN), (read_block(_BLANK_SCREEN),))
     if kind == "shell_call_output":

@@ -110,11 +110,13 @@ def check_responses(found: Findings, items: Sequence[Wire]) -> None:
                 continue
             if call_id in calls:
                 found.add(index, "call-ids", f"the call id {call_id!r} was used before")
+            # The first one counts: a repeated id has been noted.
             calls.setdefault(call_id, index)
         elif is_output(kind):
             _check_output_item(found, index, item, None if referred else (calls, opened), answered)
         elif kind == "reasoning" and not _leads_on(items[index + 1] if index + 1 < len(items) else None):
             found.add(index, "reasoning-alone")
+    # At the end, because an output may come anywhere after its call.
     for call_id, index in calls.items():
         if call_id not in answered:
             found.add(index, "call-without-result", f"call {call_id!r} has no output")

@@ -102,6 +102,7 @@ class AnthropicForm:
         if "messages" not in body:
             return _missing("messages")
         output = body.get("max_tokens")
+        # The only dialect in which the output cap is required.
         if output is None and not path.endswith("/count_tokens"):
             return _missing("max_tokens")
         if output is not None and (not isinstance(output, int) or isinstance(output, bool) or output < 1):
@@ -125,6 +126,7 @@ class AnthropicForm:
         """message_start, the blocks with a ping after the first start, message_delta, message_stop."""
         # A ping may come anywhere ("Streaming messages"), and clients that expect a delta there break on it.
         counts = turn.counts
+        # The opening event reports the input and one output token; the last event has the final count.
         start = with_field(_head(turn, [], None), "usage", None if counts is None else _usage(turn, output_tokens=1))
         content: list[StreamEvent] = []
         for index, block in enumerate(_content(turn)):
@@ -148,6 +150,7 @@ class AnthropicForm:
 
     def error(self, refusal: Refusal, number: int) -> Mapping[str, Any]:
         """{"type": "error", "error": …}."""
+        # Types by status: API reference, "Errors".
         usual = "api_error" if refusal.status >= 500 else "invalid_request_error"
         kind = refusal.code or _TYPES.get(refusal.status, usual)
         fields = {"type": kind, "message": refusal.message}
@@ -254,6 +257,7 @@ def _emptied(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _deltas(block: Mapping[str, Any], chars: int) -> list[Mapping[str, Any]]:
     if block["type"] == "tool_use":
+        # The real stream begins the input with an empty piece.
         parts = ["", *pieces(dumped(block["input"]), chars)]
         return [{"type": "input_json_delta", "partial_json": piece} for piece in parts]
     if block["type"] == "text":

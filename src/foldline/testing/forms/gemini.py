@@ -68,6 +68,7 @@ class GeminiForm:
     def read(self, body: Body, path: str) -> Prompt | Refusal:
         """Model and streaming stand in the path, the output cap in `generationConfig`."""
         found = _PLACE.search(path)
+        # The path names the model, so a broken path is a broken request too.
         if found is None or "contents" not in body:
             return Refusal(400, "field", "* GenerateContentRequest.contents: contents is not specified")
         config = body.get("generationConfig") or {}
@@ -99,6 +100,7 @@ class GeminiForm:
             rest = {name: value for name, value in part.items() if name not in ("text", "thoughtSignature")}
             content += [_response(turn, [{"text": piece, **rest}]) for piece in pieces(text, turn.reply.piece_chars)]
             if "thoughtSignature" in part:
+                # An empty text beside a signature is valid, and a client must keep it.
                 content.append(_response(turn, [{"text": "", "thoughtSignature": part["thoughtSignature"]}]))
         return Stream([], content, [_response(turn, [], last=True)], 0)
 
@@ -200,6 +202,7 @@ def _response(turn: FakeTurn, parts: list[dict[str, Any]], *, last: bool = False
     if parts:
         candidate["content"] = {"role": "model", "parts": parts}
     if last:
+        # The reason stands in the last event alone.
         candidate["finishReason"] = _FINISH.get(turn.finish, turn.finish)
     out = {"candidates": [candidate], "modelVersion": turn.model, "responseId": turn.named("resp")}
     return with_field(out, "usageMetadata", _usage(turn) if last else None)

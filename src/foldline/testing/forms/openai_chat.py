@@ -145,6 +145,7 @@ class ChatForm(OpenAIForm):
             return Refusal(400, "field", "you must provide a model parameter")
         if "messages" not in body:
             return missing("messages")
+        # The newer name takes precedence where both are set.
         name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
         output = positive(body, name)
         if isinstance(output, Refusal):
@@ -202,9 +203,11 @@ class ChatForm(OpenAIForm):
                 delta({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
                 for piece in pieces(dumped(given), reply.piece_chars)
             ]
+        # The finish reason has a chunk of its own, with an empty delta.
         closing: list[StreamEvent] = [delta({}, _FINISH.get(turn.finish, turn.finish))]
         if usage is not None:
             closing.append(dict(chunk([])) | {"usage": usage})
+        # As the API does it: null for a turn of calls alone.
         first_content = None if reply.calls and not reply.text else ""
         return Stream([delta({"role": "assistant", "content": first_content})], content, [*closing, "[DONE]"])
 

@@ -71,6 +71,7 @@ class ResponsesForm(OpenAIForm):
         del path
         if not isinstance(body.get("model"), str) or not body["model"]:
             return missing("model")
+        # A stored conversation cannot be faked honestly: clients must learn that it is gone.
         before = body.get("previous_response_id")
         if before is not None:
             message = f"Previous response with id '{before}' not found."
@@ -112,6 +113,7 @@ class ResponsesForm(OpenAIForm):
     def error_event(self, refusal: Refusal, turn: FakeTurn) -> StreamEvent:
         """An `error` event, but a failed response where the request itself is at fault (an overflow)."""
         code = refusal.code or "server_error"
+        # Faults of the server come as a bare event, those of the request inside the failed response.
         if refusal.status >= 500:
             return {"type": "error", "code": code, "message": refusal.message, "param": None}
         failed = _response(turn, "failed", []) | {"error": {"code": code, "message": refusal.message}}
@@ -190,9 +192,11 @@ def _items(turn: FakeTurn) -> list[dict[str, Any]]:
         summary = [{"type": "summary_text", "text": reply.reasoning}]
         item = {"id": turn.named("rs"), "type": "reasoning", "summary": summary}
         wanted = turn.body.get("include")
+        # Encrypted reasoning comes only on request, and is what makes it usable without storage.
         if isinstance(wanted, list) and _ENCRYPTED in wanted:
             item["encrypted_content"] = turn.named("enc")
         items.append(item)
+    # A turn always has an item: an empty reply is an empty message.
     if reply.text or not reply.calls:
         text = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
         status = "completed" if turn.finish in {"stop", "tool_calls"} else "incomplete"
