@@ -60,8 +60,6 @@ class ScriptedModel:
         number = len(self.calls)
         self.calls.append(Call([dict(message) for message in messages], max_output_tokens))
         if number >= len(script) and not (self.repeat and script):
-            # AssertionError, because a summariser's other errors are failed summaries, which a context survives
-            # silently.
             raise AssertionError(f"ScriptedModel was asked {number + 1} times, its script has {len(script)} replies")
         reply = script[min(number, len(script) - 1)]
         if isinstance(reply, Exception):
