@@ -49,7 +49,7 @@ class Calling:
 class ReplyFinished:
     """A complete reply is recorded. `figures` is the usage after it; `estimated` if the server reported none.
 
-    `prompt_tokens` is what the server counted, `expected_tokens` what we had counted for the same request.
+    `prompt_tokens` is the server's count, `expected_tokens` our own count of the same request.
     """
 
     text: str
@@ -145,8 +145,9 @@ _NAMES: Final[Mapping[type, str]] = {
 def as_json(event: AgentEvent) -> dict[str, Json]:
     """The event as a JSON object; `event` is its name, the other fields are its own. O(size)."""
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    # An event of the context is not in the table: it carries its name itself, as users of the library see it.
     name = _NAMES.get(type(event))
-    if name is None:  # an event of the context: its `name` is that of the event, not of a tool
+    if name is None:
         name = fields.pop("name")
     return {"event": name, **fields}
 
@@ -156,6 +157,7 @@ def _plain(value: object) -> Json:
         # Without the messages of the fold: they are in the session, and an event of each fold would repeat the window.
         keep = ("id", "start", "stop", "reducer", "reason", "before_tokens", "tokens", "archive")
         return {name: getattr(value, name) for name in keep}
+    # Its text alone: a whole message has another form in each dialect, and clients of events know none.
     if isinstance(value, Message):
         return value.text
     if isinstance(value, WindowUsage):

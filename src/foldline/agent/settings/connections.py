@@ -78,11 +78,11 @@ class McpSettings:
     command: Word | None = Field(default=None, description="A program to start.")
     args: Texts = Field(default=(), description="Its arguments.")
     env: Mapping[VariableKey, EnvValue] = Field(
-        default_factory=dict, description="Its environment, beside what every program gets."
+        default_factory=dict, description="Its environment, added to what every program gets."
     )
     url: Url | None = Field(default=None, description="Or the address of a server that runs.")
     headers: Mapping[HeaderName, Word] = Field(default_factory=dict, description="Headers of each request to it.")
-    allow: Flag = Field(default=False, description="Its tools run without being asked for.")
+    allow: Flag = Field(default=False, description="Its tools run without asking a person.")
 
     @model_validator(mode="after")
     def _is_one_server(self, info: ValidationInfo) -> McpSettings:
@@ -157,7 +157,7 @@ class _FileCheck(Check):
 
 
 def _seconds(value: Json) -> float:
-    """Seconds, from a text like 90s, 30m, 12h or 2d: a number names no unit."""
+    """Parse seconds from a text like 90s, 30m, 12h or 2d: a number names no unit."""
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
         raise InvalidInput(f"must be a time like 90s, 30m, 12h or 2d, not {quoted(value)}")
@@ -247,7 +247,7 @@ class DeliveryBlock:
     file: Annotated[str, Check(_file, {"type": "string"})] | None = Field(
         default=None, description="A file in the workspace; {date} is the day on which the run was due."
     )
-    mode: Literal["replace", "append"] | None = Field(default=None, description="For a file; replace if not given.")
+    mode: Literal["replace", "append"] | None = Field(default=None, description="For a file; by default replace.")
     webhook: Annotated[str, Check(_webhook, {"type": "string", "format": "uri"})] | None = Field(
         default=None, description="An address that JSON is sent to; http only to this machine."
     )
@@ -278,6 +278,7 @@ class DeliveryBlock:
         return ToTelegram(chat=present["telegram"], thread=self.thread)
 
 
+# Three values and not one block: delivery branches on the kind, and a value of one kind cannot hold fields of another.
 class _Deliveries:
     """The list `deliver` for pydantic: blocks in a file, values of their kinds in code."""
 
@@ -309,9 +310,9 @@ class ScheduleSettings:
     cron: Annotated[Cron, Check(_read_cron, {"type": "string"})] = Field(
         description="When: minute, hour, day of the month, month, weekday, as crontab has them."
     )
-    prompt: Text = Field(description="What the agent is told.")
+    prompt: Text = Field(description="The prompt of each run.")
     timezone: Annotated[str, _FileCheck(_timezone, {"type": "string"})] = Field(
-        default="UTC", description="Whose clock: the name of a zone, as Europe/Berlin."
+        default="UTC", description="The time zone of the cron, as Europe/Berlin."
     )
     session: Annotated[str, Check(_session_name, {"type": "string"})] | None = Field(
         default=None,
@@ -319,12 +320,12 @@ class ScheduleSettings:
         "or the id of a session.",
     )
     deliver: Annotated[tuple[Delivery, ...], _Deliveries()] = Field(
-        default=(), description="Places that are told how it ended."
+        default=(), description="Destinations of the result."
     )
     enabled: Flag = Field(default=True, description="false: only `foldline schedule now` runs it.")
     max_late_seconds: Annotated[float, _FileCheck(_seconds, {"type": "string"})] | None = Field(
-        default=None, validation_alias="max_late", description="A run that is later than this (12h) is left out."
+        default=None, validation_alias="max_late", description="A run that is later than this (12h) is skipped."
     )
     policy: Annotated[str, one_of(*policy_names())] | None = Field(
-        default=None, description="The policy of a session that is made for it; the agent's if not given."
+        default=None, description="The policy of its new session; by default the agent's."
     )

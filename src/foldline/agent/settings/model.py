@@ -75,19 +75,19 @@ class ModelSettings:
     """A model and its server. A field that is None is determined by the name, the environment or the server."""
 
     name: Word | None = Field(default=None, description="The name that requests carry.")
-    provider: Word | None = Field(default=None, description="Whose server: openai, anthropic, ollama, …")
+    provider: Word | None = Field(default=None, description="The provider of the server: openai, anthropic, ollama, …")
     base_url: Url | None = Field(default=None, description="The address of the server.")
     dialect: Annotated[str, one_of(*DIALECTS)] | None = Field(
-        default=None, description="How the server is spoken to; the provider's if not given."
+        default=None, description="The dialect of the server; by default the provider's."
     )
     api_key_env: VariableName | None = Field(
         default=None, description="The environment variable that holds the key; keys are never written in a file."
     )
     max_input_tokens: Count | None = Field(
-        default=None, description="The window to keep to, in tokens; that of the name if not given."
+        default=None, description="The window to stay inside, in tokens; by default that of the model's name."
     )
     max_output_tokens: Count | None = Field(
-        default=None, description="Tokens of the window that are kept free for a reply."
+        default=None, description="Tokens of the window that stay free for a reply."
     )
     tools: Literal["native", "schema"] | None = Field(
         default=None,
@@ -103,6 +103,7 @@ class ModelSettings:
         return effective_limit(self.max_input_tokens, self.name)
 
 
+# So a file of a documented system works as it does there, without naming a policy that its authors never heard of.
 def default_policy(has_context: bool, threshold: float | None) -> str:
     """Return the policy where none is named: that of the system whose settings are present, else balanced."""
     return "layered" if has_context else "confirm" if threshold is not None else "balanced"
@@ -252,23 +253,23 @@ class SessionSettings:
         default=25, description="Most rounds of tool calls in one turn; 50 where there is no session block at all."
     )
     context: Annotated[ContextSettings, AsContext()] = Field(
-        default_factory=ContextSettings, description="What the policy layered keeps to."
+        default_factory=ContextSettings, description="The settings of the policy layered."
     )
 
 
 @settings_block
 class ToolSettings:
-    """Which tools there are, and how far they go."""
+    """The tools of an agent, and their limits."""
 
     allow: ToolNames = Field(
-        default=frozenset(), description="Tools to offer that are off unless allowed; each call is still asked."
+        default=frozenset(), description="Tools to offer that are off unless allowed; a person still allows each call."
     )
     off: ToolNames = Field(default=frozenset(), description="Tools that are not offered.")
     max_result_tokens: Mapping[Name, Count] = Field(
         default_factory=dict, description="Caps of results by tool, under every policy: {read_file: 2000}."
     )
     command_timeout_seconds: Annotated[float, number(0, 86_400)] = Field(
-        default=120.0, description="Most time of one command."
+        default=120.0, description="The time limit of one command."
     )
     allow_private_urls: Flag = Field(default=False, description="fetch_url may reach this machine and its network.")
 
@@ -278,7 +279,7 @@ class SubagentSettings:
     """How deep agents may start agents, and how many in one session; 0 for none."""
 
     max_depth: Annotated[int, whole(0, 8)] = Field(default=1, description="How deep agents may start agents.")
-    max_number: Annotated[int, whole(0, 1_000)] = Field(default=8, description="Most of them in one session.")
+    max_number: Annotated[int, whole(0, 1_000)] = Field(default=8, description="The maximum of them in one session.")
 
 
 # The rule is the core's, for callers without a file; here it only loses the core's name of the field.
@@ -291,10 +292,12 @@ def _threshold(value: Json) -> float:
         raise InvalidInput(error.reason) from None
 
 
+# Whether it was "off" is lost here; the loader reads it from the layers, which hold the word itself.
 def _or_off(value: Json) -> Json:
     return None if value == OFF else value
 
 
+# Two classes of it, since a file names a file of system text, which an agent has read.
 @settings_block
 class _AgentFields:
     """The fields that a file and a running agent share."""
@@ -302,30 +305,31 @@ class _AgentFields:
     model: ModelSettings = Field(default_factory=ModelSettings, description="The model: its name, or a block.")
     policy: PolicySettings | None = Field(
         default=None,
-        description="How the window is kept: a policy by name, or a block. Without one it goes with what is set: "
-        "layered with a session.context, confirm with a compact_threshold, else balanced.",
+        description="How the conversation stays in the window: a policy by name, or a block. By default layered with a "
+        "session.context, confirm with a compact_threshold, else balanced.",
     )
     compact_threshold: Annotated[float, Check(_threshold, number(0, 1).schema)] | None = Field(
         default=None, description="Share of the window at which the user is asked whether to compact: 0.9."
     )
     keep_calls: Count = Field(
         default=KEEP_CALLS,
-        description="Model calls that stay in the record, which all agents of a user share; the oldest go.",
+        description="Model calls that stay in the log, which all agents of a user share; the oldest are deleted.",
     )
     counter: Literal["estimate", "chars", "exact"] = Field(
         default="estimate",
         description="How tokens are counted: estimate; chars: four characters are one; exact: by its vocabulary.",
     )
     summariser: Annotated[ModelSettings | None, BeforeValidator(_or_off)] = Field(
-        default=None, description="The model that sums up, as model; the model itself if not given; off: none does."
+        default=None, description="The model that summarises, as model; by default the model itself; off: none."
     )
     system: Text | None = Field(default=None, description="The system text.")
-    session: SessionSettings | None = Field(default=None, description="The session, and what of it is kept.")
-    tools: ToolSettings = Field(default_factory=ToolSettings, description="Which tools there are.")
-    subagents: SubagentSettings = Field(default_factory=SubagentSettings, description="Agents that it may start.")
+    # None where there is no block: such an agent has 50 tool rounds (S0.08), one with a block 25 (S3.08).
+    session: SessionSettings | None = Field(default=None, description="The session and its context.")
+    tools: ToolSettings = Field(default_factory=ToolSettings, description="Its tools and their limits.")
+    subagents: SubagentSettings = Field(default_factory=SubagentSettings, description="The agents that it may start.")
     mcp: Mapping[ServerName, McpSettings] = Field(default_factory=dict, description="Servers of further tools.")
     schedule: Mapping[Name, ScheduleSettings] = Field(
-        default_factory=dict, description="What it does at set times, by the name of the entry."
+        default_factory=dict, description="Its runs at set times, by the name of the entry."
     )
     telegram: TelegramSettings = Field(default_factory=TelegramSettings, description="Its bot on Telegram.")
 

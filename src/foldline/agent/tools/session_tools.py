@@ -44,6 +44,7 @@ def _recall_schema() -> dict[str, Json]:
             "lines": {"type": "integer", "minimum": 1, "description": "For peek: how many lines, 50 if not given."},
             "call_id": {"type": "string", "description": "For peek: only this call or its result."},
         },
+        # Which fields an action needs is checked when it runs: providers refuse alternatives at the top of a schema.
         "required": ["action"],
         "additionalProperties": False,
     }
@@ -66,6 +67,7 @@ class RecallTool:
             raise InvalidInput("there is no conversation to look into here")
         if "saved" in arguments and "entry" in arguments:
             raise InvalidInput("names an output, entry a part of the conversation: give one of them", place="saved")
+        # In a thread: the entries may have left memory, and are then read from disk.
         history = scope.history
         if arguments["action"] == "grep":
             return ToolOutcome(await run_in_thread(lambda stop: _grep(history, arguments, Work(check=stop.check))))
