@@ -28,8 +28,8 @@ from foldline.view.view import View
 RULE = CacheRule(read_ratio=0.1, write_ratio=1.25, minimum_tokens=1_024, block_tokens=1, lifetime_seconds=300)
 
 
-def view_of(rounds: int = 3, *, weighed: bool = False) -> View:
-    context = Context(window=100_000, max_request_bytes=10**9 if weighed else None)
+def view_of(rounds: int = 3, *, counts_bytes: bool = False) -> View:
+    context = Context(window=100_000, max_request_bytes=10**9 if counts_bytes else None)
     context.extend(session(rounds))
     return context.view
 
@@ -138,7 +138,7 @@ def test_a_number_of_turns_is_reached() -> None:
 
 
 def test_a_number_of_bytes_is_passed() -> None:
-    view = view_of(3, weighed=True)
+    view = view_of(3, counts_bytes=True)
     size = view.content_bytes
     assert 0 < size < view.size_bytes
     assert Trigger(bytes=size - 1).due(view, 0, TokenLimits(1_000, 0))

@@ -56,7 +56,7 @@ GROWING = (6_000, 7_500, 8_500, 10_000, 11_000)
 def test_a_ratio_that_repeats_itself_while_requests_grow_is_another_tokenizer(ratio: float) -> None:
     meter = walk(ratio, GROWING)
     assert meter.ratio == pytest.approx(ratio, rel=0.001)
-    meter.folded()
+    meter.drop_offset()
     assert meter.observe(3_000, round(3_000 * ratio)) == "", "of a smaller request too"
 
 
@@ -98,7 +98,7 @@ def test_a_zero_says_nothing_against_a_tokenizer_and_a_report_within_the_bounds_
 
 def test_another_model_begins_without_the_ratio_of_the_one_before() -> None:
     meter = walk(1.9, GROWING)
-    meter.begin_anew()
+    meter.restart()
     assert (meter.ratio, meter.offset) == (Meter.HIGH, 0.0)
     assert meter.observe(8_000, 15_200) != ""
 
@@ -113,7 +113,7 @@ def test_the_offset_dies_with_a_fold_and_the_ratio_lives_on() -> None:
     # earendil-works/pi#1860: usage from before the compaction started the next one.
     meter = Meter()
     meter.observe(1_000, 2_000)
-    meter.folded()
+    meter.drop_offset()
     assert meter.offset == 0.0
     assert meter.used(100) == 140
 

@@ -57,7 +57,7 @@ SESSIONS = st.lists(st.tuples(_ITEMS, _HIDDEN), min_size=1, max_size=40)
 
 def rendered(view: View, tile: Tile) -> tuple[Any, ...]:
     """A block from scratch: messages as JSON, sizes, repairs."""
-    renderer = TileRenderer(view.codec, view.counter, weighed=True)
+    renderer = TileRenderer(view.codec, view.counter, counts_bytes=True)
     messages, weights, repairs = renderer.block(tile, tile.forms)
     faults = tuple(Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
     late = (Repair(tile.late, "late-result", _late_detail(tile)),) if tile.late is not None and not repairs else ()

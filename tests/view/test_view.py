@@ -154,13 +154,13 @@ def test_changing_the_list_that_was_returned_changes_nothing() -> None:
 
 
 def test_what_was_asked_for_is_known_by_name() -> None:
-    spoken = view_of([user("fix src/app/config.py please"), *session(1)]).spoken
-    assert spoken["src/app/config.py"] == 1
-    assert spoken["src/0.py"] == 1, "names in call arguments count"
+    name_counts = view_of([user("fix src/app/config.py please"), *session(1)]).name_counts
+    assert name_counts["src/app/config.py"] == 1
+    assert name_counts["src/0.py"] == 1, "names in call arguments count"
 
 
 def test_names_in_results_are_not_asked_for() -> None:
-    assert "src/other/thing.py" not in view_of(session(1, result="see src/other/thing.py")).spoken
+    assert "src/other/thing.py" not in view_of(session(1, result="see src/other/thing.py")).name_counts
 
 
 # --- a first user message ---------------------------------------------------------------------------------------------

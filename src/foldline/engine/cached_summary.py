@@ -76,17 +76,17 @@ class CachedSummary:
     # Whether that request ended within a turn that the provider has to finish.
     _paused: bool = False
     # Tools and system text of that request, as they were given.
-    _outside: tuple[Tools, System] = (None, None)
+    _preamble: tuple[Tools, System] = (None, None)
 
     def is_cold(self, idle_seconds: float) -> bool:
         """Whether the cache has expired after a pause of this length, counted from its last use. O(1)."""
         return 0 < self.rule.lifetime_seconds <= idle_seconds
 
-    def sent(self, request: Request, view: View, stop: Seq, outside: SystemAndTools) -> None:
+    def sent(self, request: Request, view: View, stop: Seq, preamble: SystemAndTools) -> None:
         """Remember a request, with the entries before `stop` in it. O(1)."""
         self._request, self._view, self._stop = request, view, stop
         self._paused = view.tiles[-1].waiting
-        self._outside = outside.tools, outside.system
+        self._preamble = preamble.tools, preamble.system
 
     def reported(self, usage: Usage) -> None:
         """Learn from its report whether the provider caches at all: then something was read where much was repeated."""
@@ -130,7 +130,7 @@ class CachedSummary:
             return self._gave_up or self._faults >= MOST_FAULTS
         return True
 
-    def cheaper(self, ask: Ask, view: View, outside: SystemAndTools, limits: TokenLimits, *, cold: bool) -> Ask | None:
+    def cheaper(self, ask: Ask, view: View, preamble: SystemAndTools, limits: TokenLimits, *, cold: bool) -> Ask | None:
         """The same question as a request of the session; None where its own prompt is the better way.
 
         That is so when the session has changed, the model would not read all of the span there, there is no room for
@@ -139,7 +139,7 @@ class CachedSummary:
         request, question = self._request, ask.continued
         if self._gave_up or request is None or question is None or self._view is not view:
             return None
-        if self._outside != (outside.tools, outside.system):
+        if self._preamble != (preamble.tools, preamble.system):
             return None  # tools and system text stand first: another of them is another prompt from its first token on
         if any(map(_runs_at_the_provider, request.tools or ())):
             return None

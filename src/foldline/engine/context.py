@@ -81,16 +81,16 @@ class Context:
         """Where the async calls read a large view, in a shared event loop; nothing is recorded meanwhile."""
         # What the caller sets wins over what a refusal taught, since a caller may want to stay below it.
         window_tokens = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
-        outside = SystemAndTools(system, tools, counter)
+        preamble = SystemAndTools(system, tools, counter)
         originals = MemoryArchive() if archive is None else archive
-        weighed = bool(max_request_bytes)  # the bytes of each message cost a dump of it: only where a budget needs them
+        counts_bytes = bool(max_request_bytes)  # each message costs a dump then: only where a budget needs it
         rule = cache_rule or cache_rule_of(model, dialect)
         recorder = Recorder(
             codec=codec,
             counter=counter,
             originals=Originals(originals),
-            view=View(codec, counter, base_tokens=outside.tokens, weighed=weighed, where=originals.where),
-            system_and_tools=outside,
+            view=View(codec, counter, base_tokens=preamble.tokens, counts_bytes=counts_bytes, where=originals.where),
+            system_and_tools=preamble,
             emit=self._emit,
         )
         self._engine = Engine(

@@ -134,10 +134,10 @@ class Engine:
         return self._request()
 
     def _request(self) -> Request:
-        recorder, view, outside = self.recorder, self.recorder.view, self.recorder.system_and_tools
+        recorder, view, preamble = self.recorder, self.recorder.view, self.recorder.system_and_tools
         # From here on nothing may fail: what the request reports as new is reported once, and then forgotten.
-        system, as_before = outside.render()
-        messages, system, tools, stable, mended = self.outgoing.adjust(*view.wires(), system, outside.tools)
+        system, as_before = preamble.render()
+        messages, system, tools, stable, mended = self.outgoing.adjust(*view.wires(), system, preamble.tools)
         self.reports.record(view.estimated_tokens, self.recorder.view.meter.changes)
         self.recorder.view.meter.sent()
         changes, recorder.changes = tuple(recorder.changes), []
@@ -153,16 +153,16 @@ class Engine:
             repairs=(*view.repairs, *mended),
             asked=usage,
         )
-        self.cached_summary.sent(request, view, recorder.next_seq, outside)
+        self.cached_summary.sent(request, view, recorder.next_seq, preamble)
         return request
 
     def set_system_and_tools(self, system: System, tools: Tools, leading: Sequence[Wire]) -> None:
         """Send these from now on; `leading` in place of the system messages that the log begins with. O(their size)."""
-        outside = self.recorder.system_and_tools
-        larger = leading != outside.leading and self._set_leading(leading)
-        if outside.update(system, tools) or larger:
-            self.recorder.view.base_tokens = outside.tokens
-            self.recorder.view.meter.folded()
+        preamble = self.recorder.system_and_tools
+        larger = leading != preamble.leading and self._set_leading(leading)
+        if preamble.update(system, tools) or larger:
+            self.recorder.view.base_tokens = preamble.tokens
+            self.recorder.view.meter.drop_offset()
 
     def _set_leading(self, leading: Sequence[Wire]) -> bool:
         # The log keeps the messages that it began with. The view shows those, so the difference is counted beside it.
@@ -172,7 +172,7 @@ class Engine:
             message = self.codec.read(wire)
             if (entry := entries.get(seq)) is not None and entry.recorded != wire:
                 more_tokens += message_tokens(message, self.recorder.counter) - entry.tokens
-                more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.recorder.view.weighed else 0
+                more_bytes += wire_bytes(wire) - wire_bytes(entry.recorded) if self.recorder.view.counts_bytes else 0
         if self.recorder.system_and_tools.leading:
             self.cached_summary.forget()  # the cached prompt begins with the old ones
         return self.recorder.system_and_tools.set_leading(leading, more_tokens, more_bytes)
@@ -182,7 +182,7 @@ class Engine:
         # Another model has another tokenizer and another cache: nothing that was measured holds for it.
         if not same_model:
             self.answered_tokens = None
-            self.recorder.view.meter.begin_anew()
+            self.recorder.view.meter.restart()
             self.cached_summary.reset(rule)
         self.cached_summary.rule = rule
         if self.rent is not None:
@@ -246,7 +246,7 @@ class Engine:
             self.answered_tokens = usage.input_tokens
         if not why and not usage.current:
             # The prefix has changed since that request: its exact size no longer applies.
-            self.recorder.view.meter.folded()
+            self.recorder.view.meter.drop_offset()
         return why
 
     # --- limits ------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ class Engine:
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 
-    def fit(self, asking: bool) -> Steps[None]:
+    def fit(self, with_model: bool) -> Steps[None]:
         """Make the next request fit, as the policy has it; without `asking` no model writes. Raises DoesNotFit."""
         if not self.auto:
             if not self.fits():
@@ -315,19 +315,19 @@ class Engine:
             # The mark is set before the work: messages may be appended while a model writes, and they have to pass the
             # guard too. The second round asks no model, so that a session that never pauses comes to an end.
             self.examined_to = self.recorder.next_seq
-            yield from self._fit_once(asking)
+            yield from self._fit_once(with_model)
             if self.examined_to == self.recorder.next_seq:
                 return
-            asking = False
+            with_model = False
 
-    def _fit_once(self, asking: bool) -> Steps[None]:
+    def _fit_once(self, with_model: bool) -> Steps[None]:
         """One look at the request: guard, what always runs, and a fold where one is due."""
         policy, recorder = self.policy, self.recorder
         # The guard sees what is new before it was ever sent. To shorten it now breaks no cached prefix, so the guard
         # runs at every look, and `unsent_from` moves on behind it.
         yield from self.run(policy.guard, Pressure.SOFT, 0, False)
         recorder.unsent_from = recorder.next_seq
-        yield from self.run(policy.always, Pressure.SOFT, 0, asking)
+        yield from self.run(policy.always, Pressure.SOFT, 0, with_model)
         if (reached := policy.threshold(self.used_tokens, self.limits)) is not None:
             recorder.emit(reached)
         if not policy.auto:
@@ -341,7 +341,7 @@ class Engine:
             self.check_floor()  # before a model is paid for a summary that cannot help
         most = policy.trigger.limit_tokens(self.limits)
         with self.announced(f"policy {policy.name}", limit_tokens=most, limit_bytes=policy.trigger.bytes):
-            yield from self._fold(landing, asking)
+            yield from self._fold(landing, with_model)
 
     def _landing_if_due(self) -> float | None:
         """Decide whether to fold: the size at which the request should land, or None while it is not time."""
@@ -368,13 +368,13 @@ class Engine:
         """What a fold would bring and cost now. O(log tiles) between folds."""
         return foldable(self.recorder.view, self.recorder.span_stop, int(rent.keep * landing_tokens), rent.digest)
 
-    def _fold(self, landing: float, asking: bool) -> Steps[None]:
+    def _fold(self, landing: float, with_model: bool) -> Steps[None]:
         """Run the reducers of the policy, and the rungs for what they leave over a limit."""
         policy, folding = self.policy, self.folding
         before = len(folding.folds) if folding is not None else 0
         # The built-in reducers go by the target alone; one of a user may save a harsh step for what does not fit.
         pressure = Pressure.SOFT if self.fits() else Pressure.HARD
-        yield from self.run(policy.reducers, pressure, landing, asking)
+        yield from self.run(policy.reducers, pressure, landing, with_model)
         # `after_compact` tidies up behind a summary. Without a fold there is none, and it would only change the prefix.
         if folding is not None and len(folding.folds) > before:
             yield from self.run(policy.after_compact, pressure, 0, False)
@@ -482,7 +482,7 @@ class Engine:
         reducers: Iterable[Reducer],
         pressure: Pressure,
         target_tokens: float,
-        asking: bool,
+        with_model: bool,
         *,
         until: Callable[[], bool] | None = None,
     ) -> Steps[None]:
@@ -503,7 +503,7 @@ class Engine:
             # The need is made anew for each reducer, and `landed` is asked before each fold: a proposal is made
             # against the view as it was, and an earlier fold may have been enough.
             view = self.recorder.view
-            asks = asking and self._may_ask(reducer.name)
+            asks = with_model and self._may_ask(reducer.name)
             for move in (yield from self._proposals(reducer, self.need(pressure, target_tokens), asks=asks)):
                 if landed():
                     return
@@ -511,7 +511,7 @@ class Engine:
                     break  # a fork or an undo came while a model wrote: the other proposals are about the old view
                 if isinstance(move, Fold):
                     self.commit(move)
-                elif asking and self._may_ask(reducer.name):
+                elif with_model and self._may_ask(reducer.name):
                     yield from self._ask(move)
 
     def _proposals(self, reducer: Reducer, need: Need, *, asks: bool = True) -> Generator[Reading, Any, list[Move]]:
@@ -526,7 +526,7 @@ class Engine:
         if folding is None or folding.in_thread is None or view.content_bytes <= INLINE_BYTES:
             return list(reducer.propose(view, need))
         # The view computes these on first use. Two threads must not do that at once, so it is done before they read.
-        _ = view.spoken, view.between(0, len(view.tiles))
+        _ = view.name_counts, view.between(0, len(view.tiles))
         with self.suspended():
             found: list[Move] = yield Reading(lambda: list(reducer.propose(view, need)))
         return found if self.recorder.view is view else []
@@ -557,8 +557,8 @@ class Engine:
         view = self.recorder.view
         cached: Ask | None = None
         if self.folding is not None and self.folding.continues:
-            outside, cold = self.recorder.system_and_tools, self.folding.cold
-            cached = self.cached_summary.cheaper(ask, view, outside, self.limits, cold=cold)
+            preamble, cold = self.recorder.system_and_tools, self.folding.cold
+            cached = self.cached_summary.cheaper(ask, view, preamble, self.limits, cold=cold)
         move: Fold | Ask = ask if cached is None else cached
         while isinstance(move, Ask):
             sent = move

@@ -144,7 +144,7 @@ class Recorder:
         self.log.append(committed)
         self.changes.append(committed)
         self._close_groups(committed)
-        self.meter.folded()
+        self.meter.drop_offset()
         return committed
 
     def commit_recorded(self, fold: Fold) -> Fold | None:
@@ -227,7 +227,7 @@ class Recorder:
             view.cover_branch(at, self.next_seq)
         # Entries of branches that were left stay readable (`peek`, `grep`) though no tile of the view shows them.
         view.entries |= {seq: entry for seq, entry in old.entries.items() if seq not in view.entries}
-        self.meter.folded()
+        self.meter.drop_offset()
         return holding
 
     def _show_again(self, entry: Entry) -> None:

@@ -56,7 +56,7 @@ class Recovery:
     told: str | None = None
 
 
-def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Recovery]:
+def recover(engine: Engine, failure: Failure, with_model: bool = False) -> Steps[Recovery]:
     """Do what a failure calls for. Raises DoesNotFit when nothing more can be reduced, or folding is off."""
     before = engine.used_tokens
     # Some servers answer an overflow with a bare 400, 413 or 422, as they answer many other faults.
@@ -68,7 +68,7 @@ def recover(engine: Engine, failure: Failure, asking: bool = False) -> Steps[Rec
     if step is None:
         return Recovery(action="none", retry=False, tokens_before=before, tokens_after=before)
     limit = _learn(engine, failure)
-    action = yield from step(engine, failure, before, asking)
+    action = yield from step(engine, failure, before, with_model)
     return Recovery(
         action=action,
         retry=True,
@@ -103,7 +103,7 @@ def _learn(engine: Engine, failure: Failure) -> int | None:
     return limit
 
 
-def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+def _lower_output(engine: Engine, failure: Failure, before: int, with_model: bool) -> Steps[Action]:
     """Lower the output cap to what fits beside the input; fold where no cap does."""
     limits = engine.limits
     if failure.limit_of == "output" and failure.limit:
@@ -120,10 +120,10 @@ def _lower_output(engine: Engine, failure: Failure, before: int, asking: bool) -
     if cap >= limits.max_output_tokens and halved >= LEAST_OUTPUT_TOKENS:
         engine.limits = replace(limits, max_output_tokens=halved)
         return "lower_output"
-    return (yield from _fold(engine, failure, before, asking))
+    return (yield from _fold(engine, failure, before, with_model))
 
 
-def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
+def _fold(engine: Engine, failure: Failure, before: int, with_model: bool) -> Steps[Action]:
     """Fold by the policy's own answer to a refusal, in full, and then by the ladder until the target is met."""
     share = STEP
     # An error with both numbers says by how much our count is wrong: the same share is right whatever the tokenizer.
@@ -133,13 +133,13 @@ def _fold(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[
     policy = engine.policy
     with _refused(engine, failure):
         yield from engine.run(policy.overflow, Pressure.OVERFLOW, 0, False)
-        yield from engine.run((*policy.reducers, *OVERFLOW), Pressure.OVERFLOW, max(1.0, target), asking)
+        yield from engine.run((*policy.reducers, *OVERFLOW), Pressure.OVERFLOW, max(1.0, target), with_model)
         _smaller(engine, before)
     return "fold"
 
 
-def _fewer_bytes(engine: Engine, failure: Failure, before: int, asking: bool) -> Steps[Action]:
-    del asking  # bytes are in images and documents, which no summary makes smaller
+def _fewer_bytes(engine: Engine, failure: Failure, before: int, with_model: bool) -> Steps[Action]:
+    del with_model  # bytes are in images and documents, which no summary makes smaller
     size = engine.view.estimated_tokens
     with _refused(engine, failure):
         # The newest image first stays: it is usually the one that the user has just sent.

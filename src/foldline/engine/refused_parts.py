@@ -290,9 +290,9 @@ def _in_turn(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> s
 def _system(engine: Engine, shown: Sequence[_Shown], refused: RefusedPart) -> str | None:
     """Send system text as user text in this and all later requests: the server's template has no system role."""
     del shown, refused
-    outside, outgoing = engine.recorder.system_and_tools, engine.outgoing
+    preamble, outgoing = engine.recorder.system_and_tools, engine.outgoing
     has_system = (
-        any(message.get("role") in ("system", "developer") for message in engine.view.shown()) or outside.system
+        any(message.get("role") in ("system", "developer") for message in engine.view.shown()) or preamble.system
     )
     if not (has_system and outgoing.takes_system) or not dialect_named(engine.codec.dialect).alternates:
         return None

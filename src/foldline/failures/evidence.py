@@ -243,11 +243,16 @@ class _Collector:
                     self._hints.append(f"retry after {value} seconds")
             elif key == "retryafterseconds" and isinstance(value, int | float):
                 self._hints.append(f"retry after {value} seconds")
-            elif key not in _ECHO_KEYS and "request" not in key and key not in _PLACE_KEYS and self._tells(key, value):
+            elif (
+                key not in _ECHO_KEYS
+                and "request" not in key
+                and key not in _PLACE_KEYS
+                and self._is_about_error(key, value)
+            ):
                 self.value(value, depth + 1)
 
     @staticmethod
-    def _tells(key: str, value: object) -> bool:
+    def _is_about_error(key: str, value: object) -> bool:
         return not isinstance(value, str) or re.search(_TEXT_KEY, key) is not None or _parsed(value.strip()) is not None
 
     def place(self, value: object) -> None:

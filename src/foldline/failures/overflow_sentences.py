@@ -132,7 +132,7 @@ def overflow_in(text: str) -> Size | None:
     found: Size | None = None
     for passage in _passages(sentences):
         size = _read(passage)
-        if size is not None and (found is None or _tells_more(size, found)):
+        if size is not None and (found is None or _is_more_specific(size, found)):
             found = size
     return found
 
@@ -153,7 +153,7 @@ def _passages(sentences: list[str]) -> Iterator[str]:
                 yield " ".join(about[at : at + count])
 
 
-def _tells_more(size: Size, than: Size) -> bool:
+def _is_more_specific(size: Size, than: Size) -> bool:
     if (than.kind == "ambiguous") != (size.kind == "ambiguous"):
         return than.kind == "ambiguous"
     return size.kind == than.kind and than.limit is None and size.limit is not None

@@ -140,16 +140,15 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     header = HEADER.format(n=view.covered_count(start, stop))
     items = without_repeats(_items(view, start, stop))
     words = [item for item in items if item.user]
-    deeds_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
+    action_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
     # The notice of what is left out is counted although it may not be needed; 4 is what a message costs by itself.
     room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
     # First the user's words. Clear instructions may take 4/5 of the room: whoever forgets them does the wrong thing,
-    # while a result can be read again. All other words share half of the room, or what the deeds do not need.
+    # while a result can be read again. All other words share half of the room, or what the actions leave.
     spent = keep_instructions(words, room * 4 // 5, CERTAIN, view)
-    spent += grant_words(words, max(room // 2, room - deeds_tokens) - spent, view)
-    # Then the deeds, newest first. By their shares only some ages get enough to say anything: these divide what is left
-    # by weight, each taking its part of the mass still to come, so that what a small item does not use goes to older
-    # ones.
+    spent += grant_words(words, max(room // 2, room - action_tokens) - spent, view)
+    # Then the actions, newest first. By their shares only some ages get enough to say anything: they divide the rest by
+    # weight, each taking its part of the mass still to come, so that what a small item does not use goes to older ones.
     left = float(room - spent)
     shares = ages_with_room([age for age, item in enumerate(reversed(items)) if not item.user], left)
     weights = {age: weight(age) * items[-1 - age].worth for age in shares}
@@ -308,10 +307,10 @@ def _indented(text: str, *, bare: bool) -> str:
 def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:
     """A text cut to its limit; a user's by sentences, kept ones first. `total` are its tokens, if known."""
     if not item.user:
-        return extract(text, limit, view.counter, view.spoken, edge=0.25, seen=seen, total=total)
+        return extract(text, limit, view.counter, view.name_counts, edge=0.25, seen=seen, total=total)
     if item.kept:
         text, total = by_sentence(text), total if len(text) > FULLY_SCORED_CHARS else None
-    return extract(text, limit, view.counter, view.spoken, edge=0.6, seen=seen, pinned=item.kept, total=total)
+    return extract(text, limit, view.counter, view.name_counts, edge=0.6, seen=seen, pinned=item.kept, total=total)
 
 
 def _labelled_texts(message: Message) -> Iterable[tuple[str, str]]:

@@ -1,6 +1,6 @@
-"""How the room of a digest is divided: users' words by what they lay down, deeds by their age.
+"""How the room of a digest is divided: users' words by what they lay down, actions by their age.
 
-Deeds are all else: calls, results and words of the agent.
+Actions are all else: calls, results and words of the agent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GAP_TOKENS = 3
 
 @dataclass(slots=True)
 class DigestItem:
-    """The words and deeds of one group before they are cut to size: pieces of (label, text)."""
+    """The words and actions of one group before they are cut to size: pieces of (label, text)."""
 
     pieces: list[tuple[str, str]]
     sizes: list[int]
@@ -103,10 +103,10 @@ def keep_instructions(items: list[DigestItem], room: int, least: float, view: Vi
     found: list[tuple[float, int, str, int]] = []
     gists: set[str] = set()
     for age, item in enumerate(reversed(items)):
-        spoken = sentences(item.pieces[0][1])
-        if len(spoken) > PASTED:
-            spoken = spoken[: PASTED // 2] + spoken[-PASTED // 2 :]
-        for sentence in reversed(spoken):
+        own = sentences(item.pieces[0][1])
+        if len(own) > PASTED:
+            own = own[: PASTED // 2] + own[-PASTED // 2 :]
+        for sentence in reversed(own):
             score = durability(sentence)
             if score < DURABLE:
                 continue

@@ -78,7 +78,7 @@ def _worth(view: View, entry: Entry) -> float:
 def text_importance(text: str, view: View, *, failed: bool = False) -> float:
     """The weight of a text by references since and by failures, about 1 for most. O(size)."""
     named = names(text)
-    used = sum(name in view.spoken for name in named)
+    used = sum(name in view.name_counts for name in named)
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
     failed = failed or bool(ALARM.search(text[:_EDGE_CHARS]) or ALARM.search(text[-_EDGE_CHARS:]))
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)

@@ -135,11 +135,11 @@ def _short(text: str) -> tuple[str, ...]:
 
 def durability(sentence: str) -> float:
     """Score how much a sentence reads like a durable instruction; from `DURABLE` on it is one. O(size)."""
-    return 0.0 if len(sentence) > _MOST_CHARS else _standing(sentence)
+    return 0.0 if len(sentence) > _MOST_CHARS else _score(sentence)
 
 
 @lru_cache(maxsize=8_192)  # as above; short sentences only, so that a proxy does not keep the texts of its clients
-def _standing(sentence: str) -> float:
+def _score(sentence: str) -> float:
     score = sum(worth for worth, sign in _signs().values() if sign.search(sentence))
     named = bool(names(sentence)) or bool(_NUMBER.search(sentence))
     return score + (1.0 if named else 0.0)

@@ -66,7 +66,7 @@ def arrange(
         found.append(seq, message)
     if ended:
         found.settle(())
-    out = found.rendered()
+    out = found.render()
     before = [message for _, message in block]
     # By identity: a legal history must come out as the very objects that went in, or its prefix would be sent anew.
     if not found.repairs and (len(out) != len(before) or any(a is not b for a, b in zip(out, before, strict=True))):
@@ -95,7 +95,7 @@ class _Single:
 
 
 @dataclass(slots=True, eq=False)
-class _Use:
+class _OpenHalf:
     """An opening half of a pair: the turn it stands in, and the stand-in for its other half, if there is one."""
 
     seq: Seq
@@ -118,9 +118,9 @@ class _Arrangement:
     _waiting: dict[str, list[_Turn]] = field(default_factory=dict)
     _called: set[str] = field(default_factory=set)
     # Open pairs of the provider's.
-    _uses: dict[str, _Use] = field(default_factory=dict)
+    _open_halves: dict[str, _OpenHalf] = field(default_factory=dict)
     # Pairs that a stand-in of ours closes.
-    _settled: dict[str, _Use] = field(default_factory=dict)
+    _settled: dict[str, _OpenHalf] = field(default_factory=dict)
     _closed: set[str] = field(default_factory=set)
     # All pairs so far, closed ones too.
     _opened: set[str] = field(default_factory=set)
@@ -131,39 +131,39 @@ class _Arrangement:
 
     def append(self, seq: Seq, message: Message) -> None:
         """Put one message in its place. O(its parts)."""
-        if self._uses and not message.results and (message.role == "assistant" or not only_answers(message)):
-            self.settle(self._goes_on(message))
+        if self._open_halves and not message.results and (message.role == "assistant" or not only_answers(message)):
+            self.settle(self._continued_pairs(message))
         if message.role == "assistant":
             self._assistant(seq, message)
         elif message.results:
             self._results(seq, message)
-        elif (shown := self._halves(seq, message, None)) is not None:
+        elif (shown := self._without_lone_halves(seq, message, None)) is not None:
             self._order.append(_Single(seq, shown))
 
-    def _goes_on(self, message: Message) -> Collection[str]:
+    def _continued_pairs(self, message: Message) -> Collection[str]:
         """The open pairs of the provider that this message continues: none once the user speaks."""
         on: set[str] = set()
         if message.role == "assistant":
             for part in message.parts:
                 if isinstance(part, Opaque | ToolCall) and part.caller:
                     on.add(part.caller)
-                if isinstance(part, Opaque) and part.answers in self._uses:
-                    on |= {part.answers, self._uses[part.answers].part.caller}
+                if isinstance(part, Opaque) and part.answers in self._open_halves:
+                    on |= {part.answers, self._open_halves[part.answers].part.caller}
         return on
 
     def settle(self, but: Collection[str]) -> None:
         """Give a stand-in result to each open call of the provider's, except for these."""
-        for opened in [opened for opened in self._uses if opened not in but]:
-            use = self._uses[opened]
-            message = self.codec.missing_result(use.part, NO_RESULT)
+        for opened in [opened for opened in self._open_halves if opened not in but]:
+            half = self._open_halves[opened]
+            message = self.codec.missing_result(half.part, NO_RESULT)
             if message is None:
                 continue
-            del self._uses[opened]
-            use.missing_result = _Single(use.seq, message)
-            use.repair = Repair(use.seq, "missing-result", f"call {opened!r} has no result")
-            self.repairs.append(use.repair)
-            self._order.append(use.missing_result)
-            self._settled[opened] = use
+            del self._open_halves[opened]
+            half.missing_result = _Single(half.seq, message)
+            half.repair = Repair(half.seq, "missing-result", f"call {opened!r} has no result")
+            self.repairs.append(half.repair)
+            self._order.append(half.missing_result)
+            self._settled[opened] = half
 
     def _assistant(self, seq: Seq, message: Message) -> None:
         last = self._order[-1] if self._order else None
@@ -173,7 +173,7 @@ class _Arrangement:
             last = self._join_turns() or last
         grows = (self.codec.itemised or joined) and isinstance(last, _Turn) and not last.results
         turn = last if grows and isinstance(last, _Turn) else _Turn(len(self._order))
-        shown = self._halves(seq, message, turn)
+        shown = self._without_lone_halves(seq, message, turn)
         if shown is None:
             return
         if turn is not last:
@@ -196,8 +196,8 @@ class _Arrangement:
                 last.open.update(joined.open)
                 for turns in self._waiting.values():
                     turns[:] = [last if turn is joined else turn for turn in turns]
-                for use in (*self._uses.values(), *self._settled.values()):
-                    use.turn = last if use.turn is joined else use.turn
+                for half in (*self._open_halves.values(), *self._settled.values()):
+                    half.turn = last if half.turn is joined else half.turn
             joined = last
             self._order.pop()
         if joined is not None:
@@ -222,7 +222,7 @@ class _Arrangement:
                 self._order.append(_Single(seq, message))
             else:
                 self._without_call(seq, part)
-        are_apart = bool(self._uses) and bool(others)  # a user's words end the turn that the provider paused
+        are_apart = bool(self._open_halves) and bool(others)  # a user's words end the turn that the provider paused
         for number in sorted(answers):
             turn, results = answers[number]
             # Words beside results follow the last of them: Anthropic refuses text before a result.
@@ -241,7 +241,7 @@ class _Arrangement:
 
     def _is_of_stored(self, call_id: str) -> bool:
         """Whether an output answers a call of the provider's, or one that only the server has."""
-        if self._uses.pop(call_id, None) is not None:
+        if self._open_halves.pop(call_id, None) is not None:
             return True
         if not self._refers or call_id in self._called or call_id in self._closed:
             return False
@@ -260,14 +260,16 @@ class _Arrangement:
     def _insert_note(self, seq: Seq, note: Message, call_id: str) -> None:
         """Show a note of ours for a late answer; before a turn that the provider paused, which must stay last."""
         self.repairs.append(Repair(seq, "late-result", f"the call {call_id!r} is shown no longer; told in words"))
-        turns = () if self.codec.itemised else [use.turn for use in self._uses.values() if use.turn is not None]
+        turns = (
+            () if self.codec.itemised else [half.turn for half in self._open_halves.values() if half.turn is not None]
+        )
         running = [turn.origin or turn for turn in turns]
         at = next((at for at, item in enumerate(self._order) if item in running), len(self._order))
         self._order.insert(at, _Single(seq, note))
 
     # --- pairs of the provider's --------------------------------------------------------------------------------------
 
-    def _halves(self, seq: Seq, message: Message, turn: _Turn | None) -> Message | None:
+    def _without_lone_halves(self, seq: Seq, message: Message, turn: _Turn | None) -> Message | None:
         """A message without halves whose other half is missing; None when nothing is left that may be sent alone."""
         if not is_paired(message):
             return message
@@ -278,15 +280,15 @@ class _Arrangement:
                 if part.opens and part.opens in self.left_out:
                     self.repairs.append(Repair(seq, "late-result", f"the answer to {part.opens!r} is told in words"))
                     continue
-                use = self._uses.get(part.answers)
+                half = self._open_halves.get(part.answers)
                 if part.answers and not self._closes(seq, message, part):
                     continue
-                if turn is not None and use is not None and use.turn is not None and use.turn is not turn:
-                    turn.origin = turn.origin or use.turn.origin or use.turn
+                if turn is not None and half is not None and half.turn is not None and half.turn is not turn:
+                    turn.origin = turn.origin or half.turn.origin or half.turn
                 if part.opens:
                     self._opened.add(part.opens)
                     self._refers = self._refers or part.type == "item_reference"
-                    self._uses[part.opens] = _Use(seq, part, turn)
+                    self._open_halves[part.opens] = _OpenHalf(seq, part, turn)
             parts.append(part)
         if len(parts) == len(message.parts) and all(map(is_, parts, message.parts)):
             return message
@@ -301,14 +303,14 @@ class _Arrangement:
     def _closes(self, seq: Seq, message: Message, part: Opaque) -> bool:
         """Whether a closing half stays: its pair is open. Otherwise it is repaired away."""
         opened = part.answers
-        if self._uses.pop(opened, None) is not None:
+        if self._open_halves.pop(opened, None) is not None:
             self._closed.add(opened)
             return True
         # The real answer takes the place of the stand-in that an earlier message needed.
-        use = self._settled.pop(opened, None)
-        if use is not None and use.missing_result is not None and use.repair is not None:
-            use.missing_result.seq, use.missing_result.message = seq, self.codec.revise(message, [part])
-            self.repairs.remove(use.repair)
+        half = self._settled.pop(opened, None)
+        if half is not None and half.missing_result is not None and half.repair is not None:
+            half.missing_result.seq, half.missing_result.message = seq, self.codec.revise(message, [part])
+            self.repairs.remove(half.repair)
             self.repairs.append(Repair(seq, "pairing", "results moved next to their calls"))
             self._closed.add(opened)
         elif opened in self._closed:
@@ -341,14 +343,14 @@ class _Arrangement:
 
     # --- rendering ----------------------------------------------------------------------------------------------------
 
-    def rendered(self) -> list[Message]:
+    def render(self) -> list[Message]:
         """The messages in order; calls still open get a stand-in result."""
         out: list[Message] = []
         for item in self._order:
-            out += self._turn_out(item) if isinstance(item, _Turn) else [item.message]
+            out += self._render_turn(item) if isinstance(item, _Turn) else [item.message]
         return out
 
-    def _turn_out(self, turn: _Turn) -> list[Message]:
+    def _render_turn(self, turn: _Turn) -> list[Message]:
         out = [message for _, message in turn.messages]
         if self.codec.itemised:
             # Responses API: "reasoning item provided without its required following item" refuses the whole request.

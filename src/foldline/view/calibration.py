@@ -192,14 +192,14 @@ class Meter:
             self.offset += self._reported - self._counted
             self._counted = self._reported = None  # a replay calls no `sent`: the next reply starts from here
 
-    def folded(self) -> None:
+    def drop_offset(self) -> None:
         """Drop the offset, since the prefix that it belongs to has changed."""
         self.offset = 0.0
         self.changes += 1
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Start again for another model; the ratio of the one before is the best guess for it."""
-        self.folded()
+        self.drop_offset()
         self.ratio = min(self.HIGH, max(self.LOW, self.ratio))
         self._run, self._bounds = _Run(), None
 

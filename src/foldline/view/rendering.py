@@ -16,7 +16,7 @@ from foldline.codecs.provider_state import summarised_count
 from foldline.messages import Message
 from foldline.tokens import Counter, content_bytes, message_tokens, wire_bytes
 from foldline.view.arrangement import arrange, is_paired, is_reasoning
-from foldline.view.tiles import JOINT, Tile, amounts_held, joint_places
+from foldline.view.tiles import JOINT, Tile, joint_places, total_amounts
 from foldline.view.transcript import Entry, Fold, Repair, Seq
 
 __all__ = ["UNDERSTOOD", "Edit", "GrowingTurn", "TileRenderer", "growing_turn"]
@@ -125,13 +125,13 @@ def _by_identity(pairs: Iterable[tuple[Message, T]]) -> dict[int, tuple[Message,
 class TileRenderer:
     """Renders tiles for one codec and one counter. It holds no state of a session, only what its figures depend on.
 
-    `weighed` says whether the bytes of messages as JSON are counted too, which costs O(size) for each message.
+    `counts_bytes` says whether the bytes of messages as JSON are counted too, which costs O(size) for each message.
     """
 
-    def __init__(self, codec: Codec, counter: Counter, *, weighed: bool) -> None:
+    def __init__(self, codec: Codec, counter: Counter, *, counts_bytes: bool) -> None:
         self.codec = codec
         self.counter = counter
-        self.weighed = weighed
+        self.counts_bytes = counts_bytes
         self.joint = codec.note(UNDERSTOOD, role="assistant", kind=JOINT)
         self.joint_tokens = message_tokens(self.joint, counter)
 
@@ -148,14 +148,14 @@ class TileRenderer:
         tile.turn = None
         measured = _by_identity(zip(tile.messages, tile.contents, strict=True))
         if tile.fold is not None:
-            tile.messages, tile.noted = list(tile.fold.shown), ()
+            tile.messages, tile.rendered_repairs = list(tile.fold.shown), ()
             tile.weights = list(map(self.count, tile.messages))
         else:
             tile.messages, tile.weights, found = self.block(tile, tile.forms)
             faults = (Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
             if tile.late is not None and not found:
                 found = (Repair(tile.late, "late-result", "it came when an answer in its place had been sent"),)
-            tile.noted = (*faults, *found)
+            tile.rendered_repairs = (*faults, *found)
         places = joint_places(before, tile.messages, replied=replied)
         tile.joints = len(places)
         if places:
@@ -168,8 +168,8 @@ class TileRenderer:
             for message in tile.messages
         ]
         tile.tokens, tile.content_bytes = sum(tile.weights), sum(tile.contents)
-        tile.amounts = amounts_held(tile.messages)
-        tile.size_bytes = self.size_bytes(tile.messages) if self.weighed else 0
+        tile.amounts = total_amounts(tile.messages)
+        tile.size_bytes = self.size_bytes(tile.messages) if self.counts_bytes else 0
 
     def edits(self, tile: Tile, entry: Entry) -> tuple[Edit, ...] | None:
         """What an entry changes in the block that it joins; None when that block has to be rendered as a whole."""
@@ -191,9 +191,9 @@ class TileRenderer:
             contents = list(map(content_bytes, new))
             tile.tokens += sum(weights) - sum(tile.weights[at:stop])
             tile.content_bytes += sum(contents) - sum(tile.contents[at:stop])
-            if self.weighed:
+            if self.counts_bytes:
                 tile.size_bytes += self.size_bytes(new) - self.size_bytes(tile.messages[at:stop])
-            tile.amounts = amounts_held(new, tile.amounts - amounts_held(tile.messages[at:stop]))
+            tile.amounts = total_amounts(new, tile.amounts - total_amounts(tile.messages[at:stop]))
             tile.messages[at:stop] = new
             tile.weights[at:stop] = weights
             tile.contents[at:stop] = contents

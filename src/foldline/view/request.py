@@ -49,9 +49,9 @@ class RequestAdjuster:
     _spared: int = 0
     _sent: list[Wire] = field(default_factory=list)
     # The most markers of tools and system text when these alone have too many: one less once a message has one.
-    _beside_most: int = MARKERS
+    _preamble_most: int = MARKERS
     # The changed system text and tools of the last request; None when they were sent as given.
-    _beside: tuple[System, Tools] | None = None
+    _preamble: tuple[System, Tools] | None = None
 
     def adjust(
         self, wires: list[Wire], stable: int, system: System, tools: Tools
@@ -63,7 +63,7 @@ class RequestAdjuster:
         # Markers first, while each message is still the view's own object: their state is kept by message. Alternation
         # may then merge messages, and signatures come last, since they are of the messages as they are sent.
         repairs: list[Repair] = []
-        out, beside = wires, self._beside
+        out, preamble = wires, self._preamble
         row = dialect_named(self.dialect)
         if row.cache_markers:
             out, system, tools = self._marks(wires, system, tools, repairs)
@@ -78,13 +78,13 @@ class RequestAdjuster:
             if any(a is not b for a, b in zip(signed, out, strict=True)):
                 out = signed
                 repairs.append(Repair(0, "signature", "a call without its signature is sent with what stands for one"))
-        if beside != self._beside:
+        if preamble != self._preamble:
             stable = 0  # system text and tools precede the messages in every cache
         if out is wires and not self._sent:
             return wires, system, tools, stable, tuple(repairs)
         same = _same(self._sent, out) if self._sent else min(stable, _same(wires, out))
         self._sent = [] if out is wires else out
-        return out, system, tools, same if beside == self._beside else 0, tuple(repairs)
+        return out, system, tools, same if preamble == self._preamble else 0, tuple(repairs)
 
     def _marks(
         self, wires: list[Wire], system: System, tools: Tools, repairs: list[Repair]
@@ -98,11 +98,11 @@ class RequestAdjuster:
             self._bare, self._spared = stable, 0
         before = system, tools
         if len(list(markers(tools, system, ()))) > MARKERS:
-            self._beside_most = min(self._beside_most, MARKERS - any(self._marked))
-            tools, system = limit_markers(tools, system, self._beside_most)
+            self._preamble_most = min(self._preamble_most, MARKERS - any(self._marked))
+            tools, system = limit_markers(tools, system, self._preamble_most)
             repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers beside the messages"))
-        beside = list(markers(tools, system, ()))
-        room = max(0, MARKERS - len(beside))
+        preamble_markers = list(markers(tools, system, ()))
+        room = max(0, MARKERS - len(preamble_markers))
         left = sum(self._marked[self._bare :]) + (min(self._spared, self._marked[self._bare - 1]) if self._bare else 0)
         if left > room:
             # Down to half of the room, so that the next few requests with a new marker change nothing before it.
@@ -116,14 +116,14 @@ class RequestAdjuster:
             ]
             out = [*bare, *wires[self._bare :]]
             repairs.append(Repair(0, "cache-count", f"more than {MARKERS} cache markers; the newest are sent"))
-        if any(out_of_order(beside)):
+        if any(out_of_order(preamble_markers)):
             tools, short = order_markers(tools, False)
             system, _ = order_markers(system, short)
-            beside = list(markers(tools, system, ()))
+            preamble_markers = list(markers(tools, system, ()))
             repairs.append(Repair(0, "cache-order", "a marker for an hour beside the messages stood behind another"))
         same = system is before[0] and tools is before[1]
-        self._beside = None if same else (system, tools)
-        return self._in_order(out, beside, repairs), system, tools
+        self._preamble = None if same else (system, tools)
+        return self._in_order(out, preamble_markers, repairs), system, tools
 
     def _keep(self, number: int) -> None:
         """Drop all markers but the newest `number`."""
@@ -133,10 +133,10 @@ class RequestAdjuster:
             at -= 1
         self._bare, self._spared = at, number
 
-    def _in_order(self, wires: list[Wire], beside: Sequence[str], repairs: list[Repair]) -> list[Wire]:
+    def _in_order(self, wires: list[Wire], preamble_markers: Sequence[str], repairs: list[Repair]) -> list[Wire]:
         # Anthropic, "Prompt caching": entries of an hour must come before those of five minutes, in the order of tools,
         # system text and messages. So one short marker shortens all behind it.
-        short = any(lifetime != "1h" for lifetime in beside)
+        short = any(lifetime != "1h" for lifetime in preamble_markers)
         found = [at for at, number in enumerate(self._marked) if number]
         settled: dict[int, Mapping[str, Any]] = {}
         for at in found:

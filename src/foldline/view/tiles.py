@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from foldline.view.rendering import GrowingTurn
 
 __all__ = [
-    "HELD",
+    "AT_SERVER",
     "JOINT",
-    "SUMMED_UP",
+    "PROVIDER_SUMMARY",
     "Span",
     "Tile",
     "VisibleMessage",
-    "amounts_held",
     "begins_signed",
     "blocks_of",
     "entries_of",
     "history",
     "joint_places",
+    "total_amounts",
 ]
 
 
@@ -39,10 +39,10 @@ JOINT: Final = "joint"
 # The kinds of messages that we write.
 OURS: Final = frozenset({"notice", "summary", "digest", "tool_summary"})
 
-SUMMED_UP = "summary of the provider"
+PROVIDER_SUMMARY = "summary of the provider"
 """Why the newest summary by a provider is not folded: it may be encrypted, and all before it depends on it."""
 
-HELD = "what the server holds"
+AT_SERVER = "what the server holds"
 """Why a reference to a stored item is not folded: its words are at the server, so that nothing can stand for it."""
 
 
@@ -73,7 +73,7 @@ class Tile:
     size_bytes: int = 0
     amounts: Amounts = NO_AMOUNTS
     """Images, pages and messages: what providers limit besides tokens."""
-    noted: tuple[Repair, ...] = ()
+    rendered_repairs: tuple[Repair, ...] = ()
     """Repairs of the last rendering as a whole."""
     late: Seq | None = None
     """A result that came after a stand-in for it had been sent."""
@@ -94,12 +94,12 @@ class Tile:
     @property
     def repairs(self) -> tuple[Repair, ...]:
         """The repairs in it. O(repairs)."""
-        return self.noted if self.turn is None else self.turn.repairs
+        return self.rendered_repairs if self.turn is None else self.turn.repairs
 
     @property
     def is_repaired(self) -> bool:
         """Whether there are repairs. O(1)."""
-        return bool(self.noted) if self.turn is None else self.turn.is_repaired
+        return bool(self.rendered_repairs) if self.turn is None else self.turn.is_repaired
 
     @property
     def message_count(self) -> int:
@@ -223,7 +223,7 @@ def joint_places(before: Message | None, messages: Iterable[Message], *, replied
     return out
 
 
-def amounts_held(messages: Iterable[Message], before: Amounts = NO_AMOUNTS) -> Amounts:
+def total_amounts(messages: Iterable[Message], before: Amounts = NO_AMOUNTS) -> Amounts:
     """The images, pages and number of messages, added to `before`. O(parts)."""
     # One message of plain text is by far the most common tile: it shares one value instead of making a new one.
     plain = 0

@@ -27,8 +27,8 @@ from foldline.view.pairing import Placement, is_little_between, is_paired, is_un
 from foldline.view.rendering import Edit, TileRenderer
 from foldline.view.running_totals import RunningTotals
 from foldline.view.tiles import (
-    HELD,
-    SUMMED_UP,
+    AT_SERVER,
+    PROVIDER_SUMMARY,
     Span,
     Tile,
     VisibleMessage,
@@ -66,14 +66,14 @@ class View:
         counter: Counter,
         *,
         base_tokens: int = 0,
-        weighed: bool = False,
+        counts_bytes: bool = False,
         where: Callable[[str], str] = str,
     ) -> None:
         self.codec = codec
         self.counter = counter
         self.base_tokens = base_tokens
         self.meter = Meter(scaled=getattr(counter, "scaled", True))
-        self.weighed = weighed
+        self.counts_bytes = counts_bytes
         self.where = where
         self.tiles: list[Tile] = []
         self.entries: dict[Seq, Entry] = {}
@@ -82,25 +82,24 @@ class View:
         # and no fold may cover it, however far back in the log its call stands.
         self.unread: Seq | None = None
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
-        self._spoken = NameCounts()
-        self._renderer = TileRenderer(codec, counter, weighed=weighed)
+        self._name_counts = NameCounts()
+        self._renderer = TileRenderer(codec, counter, counts_bytes=counts_bytes)
         self._totals = RunningTotals(codec.write)
         self._lead = codec.note(LEAD)
-        self._led = False  # whether the supplied first message stood in the request before
+        self._had_lead = False  # whether the supplied first message stood in the request before
         self.lead_tokens = message_tokens(self._lead, counter)
         # Newest user messages that a requested compaction has folded: a later fold may take them in.
         self._folded_users: set[Seq | None] = set()
         self._spared: Seq | None = None  # a folded newest user message that `release` kept in memory
-        # Whether the running tool loop began with signed reasoning; None until it begins. Kept here because looking
-        # through the loop at each cut made long loops quadratic.
+        # Whether the running tool loop began with signed reasoning; None until it begins. Without it cuts were O(n²).
         self._loop_signed: bool | None = None
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     @property
-    def spoken(self) -> Counts[str]:
+    def name_counts(self) -> Counts[str]:
         """How often the user or the agent used each name: those used often are needed again."""
-        return self._spoken.counts
+        return self._name_counts.counts
 
     @property
     def tokens(self) -> int:
@@ -150,11 +149,11 @@ class View:
         """The JSON messages to send, and how many leading ones equal those of the last call. O(changed) + one copy."""
         # Copies: what a caller does to the list must not reach the prefix that later requests are compared to.
         wires, stable = self._totals.wires(self.tiles)
-        led, self._led = self._led, self.has_lead
-        # A lead that comes or goes moves every message by one place: nothing of the last request is a prefix then.
-        if self._led:
-            return [self.codec.write(self._lead), *wires], stable + 1 if led else 0
-        return list(wires), 0 if led else stable
+        had_lead, self._had_lead = self._had_lead, self.has_lead
+        # A lead that comes or goes moves every message by one place: nothing is stable then.
+        if self._had_lead:
+            return [self.codec.write(self._lead), *wires], stable + 1 if had_lead else 0
+        return list(wires), 0 if had_lead else stable
 
     def shown(self) -> list[Wire]:
         """The JSON messages that `wires` would return, without counting them as sent. O(messages)."""
@@ -173,7 +172,7 @@ class View:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the messages as JSON; 0 unless the view is `weighed`. O(1)."""
+        """Bytes of the messages as JSON; 0 unless the view `counts_bytes`. O(1)."""
         return self._totals.size_bytes
 
     @property
@@ -240,10 +239,10 @@ class View:
         if tile.pinned:
             return "pinned"
         if self.compacted is not None and tile.start <= self.compacted < tile.stop:
-            return SUMMED_UP
+            return PROVIDER_SUMMARY
         # A stored item is referred to alone, as the first entry of its block; other dialects have no such references.
         if any(refers_to_stored_item(entry.message) for entry in tile.entries[:1] if self.codec.itemised):
-            return HELD
+            return AT_SERVER
         # Only the last block can still get its result in place; an earlier open call has a stand-in already.
         if tile.waiting and index == self.last_block:
             return "call that waits for its result"
@@ -270,10 +269,10 @@ class View:
 
     @property
     def request_bytes(self) -> int:
-        """Bytes of the list of messages as JSON; about 0 unless the view is weighed. O(1)."""
+        """Bytes of the list of messages as JSON; about 0 unless the view counts them. O(1)."""
         # Each message has a comma or the closing bracket after it; the opening bracket is the last 1.
-        lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.weighed and self.has_lead else 0
-        return self.size_bytes + self.message_count + self._totals.joints + lead + 1
+        lead = wire_bytes(self.codec.write(self._lead)) + 1 if self.counts_bytes and self.has_lead else 0
+        return self.size_bytes + self._totals.shows + lead + 1
 
     def answered(self) -> bool:
         """Whether the session ends with a reply: an assistant message without calls that is not paused."""
@@ -325,7 +324,6 @@ class View:
 
     def residue(self, start: Seq, stop: Seq, *, requested: bool = False) -> tuple[Message, ...]:
         """What must stay visible when [start, stop) is folded: the words (not the results) of the newest user."""
-        # Results that share a message with the words (Anthropic) may go: they answer the turn before.
         seq = self.newest_user
         if seq is None or not start <= seq < stop or self.frees_newest(requested):
             return ()
@@ -400,7 +398,7 @@ class View:
     def append(self, entry: Entry, placed: Placement, waits: Callable[[Seq], bool]) -> None:
         """Add one entry; it joins the block of the group it answers, else begins a block. O(block).
 
-        An item that joins a turn of items, and a result of one: O(size of the message), besides copying references.
+        O(size of the message), besides copying references, for an item that joins a turn of items or its result.
         `placed` says what it answers, `waits` whether a call of a group from a seq on is still open.
         """
         # Four ways lead through here: a new block or an old one, rendered as a whole or by edits. The first is settled
@@ -470,7 +468,7 @@ class View:
                 self._loop_signed = begins_signed(message)
             self.meter.reply(entry.tokens, item=self.codec.itemised)
         if message.role != "tool":
-            self._spoken.add(message)
+            self._name_counts.add(message)
 
     def _compact_before(self, seq: Seq) -> None:
         """Count nothing before entry `seq`, whose summary by the provider replaces it. O(tiles)."""
@@ -478,7 +476,7 @@ class View:
         for index in range(self.index(seq) + 1):
             if self.tiles[index].tokens:
                 self._refresh(index)
-        self.meter.folded()
+        self.meter.drop_offset()
 
     def reaches(self, group: Seq) -> bool:
         """Whether the next entry may join a group. O(tiles from there on).
@@ -527,7 +525,8 @@ class View:
             why = self.protected(index, requested=requested)
             # What only the provider can read may leave once the provider itself refuses it: keeping it would mean that
             # no request of the session ever succeeds again.
-            if why is not None and not (why in {SUMMED_UP, HELD} and (again or fold.reducer == REFUSED_PART)):
+            goes = why in {PROVIDER_SUMMARY, AT_SERVER} and (again or fold.reducer == REFUSED_PART)
+            if why is not None and not goes:
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
         if any(message not in fold.shown for message in self.residue(fold.start, fold.stop, requested=requested)):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
@@ -554,7 +553,7 @@ class View:
         Their numbers stay covered. A folded newest user message stays: `residue` and `protected` look at it.
         """
         count, spared = 0, None
-        self._spoken.count()  # it holds messages until they are counted
+        self._name_counts.count()  # it holds messages until they are counted
         for tile in self.tiles:
             if tile.fold is None or not tile.inner:
                 continue
@@ -579,11 +578,12 @@ class View:
 
     def empty(self) -> View:
         """An empty view to replace this one: with its settings, and its last request to compare the next one to."""
-        new = View(self.codec, self.counter, base_tokens=self.base_tokens, weighed=self.weighed, where=self.where)
-        # The meter is shared: its ratio is about the model, and a fork changes nothing about that.
-        new.meter = self.meter
+        new = View(
+            self.codec, self.counter, base_tokens=self.base_tokens, counts_bytes=self.counts_bytes, where=self.where
+        )
+        new.meter = self.meter  # shared: its ratio is about the model, and a fork changes nothing about that
         new._totals.continue_from(self._totals)
-        new._led = self._led
+        new._had_lead = self._had_lead
         return new
 
     def hides_newest(self) -> int | None:
