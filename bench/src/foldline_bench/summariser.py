@@ -1,11 +1,11 @@
-"""A summariser that is the same for every system and every run: it writes down the first line of each message.
+"""A summariser that is the same for every system and every run: it writes the first line of each message.
 
-A real model's summaries differ from run to run, so that a difference between two systems would say little. Whatever
-calls it, the call is noted with its tokens: its price is the system's.
+Summaries of a real model differ from run to run, so that a difference between two systems would say little. Each call
+is recorded with its tokens, as its price is the system's.
 
-Each system has its own way to write the messages into a prompt, amid instructions. What it says to a model is what it
-pays for; what is summarised are the messages alone, so that no system is judged by its instructions. Of a summary that
-was written before every line is kept, as a model keeps what it is given to update.
+Each system writes the messages into a prompt in its own way, amid instructions. It pays for the whole prompt, but only
+the messages are summarised, so that no system is judged by its instructions. Every line of an earlier summary stays, as
+a model keeps what it is given to update.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from foldline.view.request import Request
 __all__ = ["MODEL", "SUMMARY_TOKENS", "ContinuedSummariser", "FixedSummariser"]
 
 SUMMARY_TOKENS: Final = 800
-"""Size of a summary, if the caller leaves so much room: what models write when call for a summary of a session."""
+"""Size of a summary, if the caller leaves so much room: what models write for the summary of a session."""
 
 MODEL: Final = "recorded"
-"""The name of the model that writes, for a context that is to go on from its own requests."""
+"""The name of the model that writes, for a context that continues its own requests."""
 
 _LINE_CHARS: Final = 200
 _SPEAKER: Final = re.compile(r"^\W{0,4}(?:human|user|assistant|ai|tool|system|model)\b[^\n]{0,40}:", re.IGNORECASE)
@@ -35,7 +35,7 @@ _TOLD: Final = re.compile(r"^(?P<who>user|assistant|call [^\s:]+|result(?: \(fai
 
 
 class FixedSummariser:
-    """Writes summaries, and notes each call and the time it took.
+    """Writes summaries, and records each call and its time.
 
     `counter` counts the prompt and cuts the summary.
     """
@@ -104,17 +104,17 @@ class FixedSummariser:
         yield from (line for line in lines if line in self._written)
 
     def pop_calls(self) -> tuple[SummaryCall, ...]:
-        """The calls since this was last call."""
+        """Return the calls since the last time, and forget them."""
         call, self._calls = tuple(self._calls), []
         return call
 
     def pop_seconds(self) -> float:
-        """CPU seconds spent in here since this was last call: a model would have been waited for, not computed."""
+        """Return the CPU seconds spent here since the last time: a real model computes elsewhere."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
     def _cut(self, lines: Sequence[str], max_output_tokens: int) -> str:
-        """As many lines as fit, the newest first to stay; never nothing."""
+        """Return as many lines as fit, newest first; at least one."""
         kept: list[str] = []
         room = min(max_output_tokens, SUMMARY_TOKENS)
         for line in reversed(lines):

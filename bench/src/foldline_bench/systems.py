@@ -23,7 +23,7 @@ from foldline_bench.summariser import FixedSummariser
 __all__ = ["Count", "HostedSystem", "MakeSystem", "PeerModule", "Summarise", "System"]
 
 Count: TypeAlias = Callable[[Wire], int]
-"""Tokens of one message of Chat Completions by the neutral counter; remembered, so that asking again takes no time."""
+"""Tokens of one message of Chat Completions by the neutral counter; cached, so that a second call takes no time."""
 
 
 class System(Protocol):
@@ -36,11 +36,11 @@ class System(Protocol):
         """Timed: the system's own work for one request."""
 
     def finish(self, out: Any) -> Sequence[Wire]:
-        """Untimed: what `view` gave, as Chat Completions has it; messages left alone are the history's own objects."""
+        """Untimed: convert the result to Chat Completions; unchanged messages are the history's own objects."""
 
 
 Summarise: TypeAlias = FixedSummariser
-"""What a system asks in the place of a model: `answer` takes one text, `summarize` messages; both note the call."""
+"""What a system calls instead of a model: `answer` takes one text, `summarize` messages; both record the call."""
 
 MakeSystem: TypeAlias = Callable[[int, Count, Summarise], System]
 """Makes a fresh system for one session: the budget in tokens, the neutral counter, the summariser."""
@@ -54,7 +54,7 @@ class PeerModule(Protocol):
 
 
 class HostedSystem:
-    """A system of other people as the sender of a replay. An error inside it is noted, and nothing is sent."""
+    """A system of a peer as the sender of a replay. An error inside it is recorded, and nothing is sent."""
 
     def __init__(self, system: System, summariser: FixedSummariser) -> None:
         self.errors: list[str] = []
@@ -63,7 +63,7 @@ class HostedSystem:
         self._history: list[Wire] = []
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """The request that the system makes; CPU time is that of its `view` alone, without the summariser's."""
+        """Return the request of the system; its CPU time is that of `view` alone, without the summariser's."""
         self._history += new
         seconds = 0.0
         messages: tuple[Wire, ...] = ()
@@ -73,6 +73,7 @@ class HostedSystem:
             try:
                 out = self._system.view(self._history)
             finally:
+                # Also after an error: a system that fails slowly has spent the time.
                 seconds = process_time() - began
             messages = tuple(self._system.finish(out))
         except Exception as error:  # noqa: BLE001 - what other people's code raises is a figure of theirs

@@ -47,7 +47,7 @@ def test_what_is_not_there_and_what_is_empty_are_told_apart(tmp_path: Path) -> N
         located([str(tmp_path)])
     with pytest.raises(InvalidInput, match="there is no such database"):
         located([f"sqlite:///{tmp_path}/none.db"])
-    with pytest.raises(InvalidInput, match="is no database that can be used"):
+    with pytest.raises(InvalidInput, match="is not a supported database"):
         located(["mysql://user:secret@host/name"])
 
 

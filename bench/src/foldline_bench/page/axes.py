@@ -1,4 +1,4 @@
-"""Scales, axes and labels of the larger charts, as pieces of SVG."""
+"""Scales, axes and labels of the larger charts, as SVG fragments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """The place of a value."""
+        """Return the position of a value."""
         value = min(max(value, self.low), self.high)
         if self.log:
             part = math.log(value / self.low) / math.log(self.high / self.low)
@@ -79,13 +79,13 @@ class Frame:
 
 
 def text(x: float, y: float, words: str, anchor: str, *, kind: str = "") -> str:
-    """A text, already escaped."""
+    """Return an SVG text; `words` are escaped already."""
     named = f' class="{kind}"' if kind else ""
     return f'<text{named} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{words}</text>'
 
 
 def ticks_to(high: float, *, most: int = 6) -> list[float]:
-    """Round values from 0 up to `high`, at most so many."""
+    """Return round values from 0 up to `high`, at most `most` steps."""
     raw = high / most
     size = 10.0 ** math.floor(math.log10(raw))
     step = next(size * times for times in (1, 2, 2.5, 5, 10) if size * times >= raw * 0.999)
@@ -93,10 +93,12 @@ def ticks_to(high: float, *, most: int = 6) -> list[float]:
 
 
 def apart(places: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """The places, moved as little as keeps them `gap` from each other, in their order, and inside. O(n log n).
+    """Move places so that they are `gap` apart, in their order, and within the ends. O(n log n).
 
-    Where there is not room for all, they are closer.
+    If there is no room for that, they are closer.
     """
+    # One pass pushes down, a second one pushes back up from the end. It does not minimise the movement, which labels of
+    # lines do not need.
     order = sorted(range(len(places)), key=lambda at: places[at])
     gap = min(gap, (high - low) / max(len(places) - 1, 1))
     moved = [min(max(places[at], low), high) for at in order]
@@ -136,11 +138,11 @@ def label_place(
     taken: Sequence[tuple[float, float]],
     bold: Sequence[bool] = (),
 ) -> list[LabelPlace]:
-    """The place of each label: near its point, where it covers little or nothing of labels before it, points and lines.
+    """Place each label near its point, where it covers little of earlier labels, points and lines.
 
-    `taken` are all points of the chart, `bold` says which labels are
-    wider. O(labels x (labels + points)).
+    `taken` are all points of the chart; `bold` says which labels are wider. O(labels x (labels + points)).
     """
+    # Greedy, in the order given: the best layout of all labels is NP-hard, and the page has the same layout each time.
     marks: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in taken]
     filled, written = list(marks), list[_Box]()
     out = []
@@ -150,7 +152,8 @@ def label_place(
         for place in _places(x, y, width):
             against = _FAR * math.dist((x, y), place.lead_end)
             if against >= least:
-                break  # all others are further
+                # All others are farther away, and cost more by the distance alone.
+                break
             against += _covered(place.box, filled, frame)
             if place.led:
                 line = _along((x, y), place.lead_end)
@@ -168,7 +171,7 @@ def label_place(
 
 
 def _places(x: float, y: float, width: float) -> list[LabelPlace]:
-    """All that are tried, the nearest first."""
+    """Return all candidates, the nearest first."""
     found = []
     for aside in _ASIDE:
         for up in _UP:

@@ -14,7 +14,7 @@ from foldline_bench.proxy.load import LoadReport
 __all__ = ["DIRECT", "RoundReport", "RouteFigures", "figures", "table"]
 
 DIRECT: Final = "direct"
-"""The way without a proxy, which all others are compared with."""
+"""The route without a proxy, the baseline of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,13 @@ class RouteFigures:
     body_bytes: float
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return it as plain JSON values."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 def figures(measured: Iterable[RoundReport]) -> list[RouteFigures]:
-    """One row per phase and way, in the order in which they were first measured. O(n log n)."""
+    """Return one row per phase and route, in the order of their first measurement. O(n log n)."""
+    # Percentiles over the requests of all rounds: a mean of percentiles is no percentile of anything.
     kinds: dict[tuple[str, str], list[RoundReport]] = {}
     for one in measured:
         kinds.setdefault((one.phase, one.way), []).append(one)
@@ -90,7 +91,7 @@ def _row(way: str, phase: str, rounds: Sequence[RoundReport], direct: dict[str, 
     for one in rounds:
         for name, used in one.cpu_seconds.items():
             seconds[name] = seconds.get(name, 0.0) + (used or 0.0)
-    # Processor time is taken over the whole load, warming up included: so are the requests that it is divided by.
+    # Processor time covers the whole load including the warm-up, so it is divided by the requests of both.
     lasted = sum(one.seen.lasted_seconds for one in rounds)
     answered = sum(one.seen.answered for one in rounds)
     peak = [one.peak_rss_bytes.get("proxy") or 0 for one in rounds]

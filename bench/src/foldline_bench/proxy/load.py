@@ -207,7 +207,8 @@ class Client(asyncio.Protocol):
             self._seen.faults[wrong] += 1
             return
         self._seen.answered += 1
-        # At fixed times all that were asked for count; where one follows the other, as many as were answered in time.
+        # With a schedule, requests count by their start: slow answers must not drop out (coordinated omission). In a
+        # closed loop they count by their end, as the rate is that of answers.
         when = self._began if self._wanted.every_seconds else now
         if self._counts_from <= when < self._ends_at:
             self._seen.requests += 1
@@ -302,7 +303,8 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.proxy.load", description=__doc__)
     parser.add_argument("wanted", help="the fields of Load as JSON")
     wanted = LoadPlan(**json.loads(parser.parse_args(given).wanted))
-    gc.disable()  # a pause of its own would be taken for one of the proxy
+    # A pause of the clients would look like one of the proxy. A run is too short for its memory to matter.
+    gc.disable()
     seen = asyncio.run(load(wanted))
     seen.cpu_seconds, seen.peak_rss_bytes = process_time(), ServerProcess("", os.getpid()).peak_rss_bytes()
     sys.stdout.write(json.dumps(seen.as_json()) + "\n")

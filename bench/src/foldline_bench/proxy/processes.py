@@ -1,4 +1,4 @@
-"""The processes of a measurement, on loopback: start, processor time and memory, end."""
+"""Starts and ends the processes of a measurement, on loopback, and reads their processor time and memory."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class ServerProcess:
     pid: int
 
     def cpu_seconds(self) -> float | None:
-        """Processor time so far, its children's too."""
+        """Return the processor time so far, with that of its children."""
         ticks = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0
         found = [_stat(pid) for pid in _tree(self.pid)]
         return sum(found) / ticks if found and ticks else None
 
     def peak_rss_bytes(self) -> int | None:
-        """The most memory it has held so far, its children's added."""
+        """Return its peak memory so far, with that of its children."""
         found = [_peak(pid) for pid in _tree(self.pid)]
         return sum(found) if found else None
 
@@ -59,7 +59,8 @@ def _tree(pid: int) -> list[int]:
 
 
 def _stat(pid: int) -> int:
-    """Ticks in user and system mode; the name of the process, which may hold anything, ends with the last bracket."""
+    """Return the clock ticks in user and system mode."""
+    # proc(5): the name of the process may hold blanks and brackets, so fields are counted from the last bracket.
     fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
@@ -70,7 +71,9 @@ def _peak(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port of loopback that nothing listens on now."""
+    """Return a port of loopback that nothing listens on now."""
+    # Proxies are told their port, as not all of them report one that they chose. Another process may take it meanwhile:
+    # then the start fails with a message.
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return int(taken.getsockname()[1])
@@ -123,7 +126,8 @@ def running(
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     until = time.monotonic() + _UP_SECONDS
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback is not behind anybody's proxy
+    # Without the proxy of the environment, which loopback is not behind.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while time.monotonic() < until:
         if process.poll() is not None:
             break

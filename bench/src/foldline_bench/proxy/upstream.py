@@ -1,7 +1,7 @@
-"""The model server that every way is measured against: `python -m foldline_bench.proxy.upstream`.
+"""The model server behind every route: `python -m foldline_bench.proxy.upstream`.
 
-It speaks Chat Completions as a stream, does nothing else, and so takes little of the machine: requests are read by hand
-and all events but the first are made beforehand. Each event is a write of its own, as from a server that makes tokens.
+It streams Chat Completions and does nothing else, so it takes little of the machine: requests are parsed by hand, and
+all events but the first are made beforehand. Each event is a write of its own, as from a server that makes tokens.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 __all__ = ["WORD", "FakeModelServer", "answer_text", "main", "serve_upstream"]
 
 WORD: Final = " word"
-"""What each event after the first one says."""
+"""The text of each event after the first."""
 
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _MARK: Final = re.compile(rb"\[\[([0-9a-z-]+) (\d+) (\d+)\]\]")
@@ -89,6 +89,7 @@ class FakeModelServer(asyncio.Protocol):
         if not request.startswith(b"POST ") or b"/chat/completions" not in request[:80]:
             self._write(b"HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}")
             return
+        # The last mark is that of the newest message: earlier turns of the conversation have theirs.
         at = request.rfind(b"[[")
         mark = _MARK.match(request, at) if at >= 0 else None
         name, wait, pause = (mark[1], int(mark[2]), int(mark[3])) if mark else (b"unmarked", 0, 0)

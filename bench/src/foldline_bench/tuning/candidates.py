@@ -1,4 +1,4 @@
-"""Which settings are tried: a coarse net over the figures that matter, then the neighbours of the best of them."""
+"""The settings that are tried: a coarse grid over the figures that matter, then the neighbours of the best."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _KEEPS: Final = (0.15, 0.3, 0.5)
 # Shares of a result on arrival, of the room that is left and of its own size: low, default, high.
 _ARRIVALS: Final = ((0.03, 0.05), (0.06, 0.10), (0.15, 0.20))
 
-# So that the autopilot's limit in bytes is reached at about three quarters of a window of any size.
+# Its limit is in bytes. With about four bytes a token, it is reached at three quarters of a window of any size.
 _BYTES_PER_TOKEN: Final = 3
 
+# Half the distance of the grid and less: neighbours lie between its points and beyond its edge.
 _STEPS: Final = {"trigger": 0.1, "landing": 0.07, "keep": 0.08}
 _ARRIVAL_FACTOR: Final = 1.5
 
 
 def first_settings(window: int) -> tuple[Setting, ...]:
-    """The net for a window in tokens: 50 settings, each policy as it stands before those with figures of their own."""
+    """Return the grid for a window in tokens: 50 settings, each policy with its defaults first."""
     found = [Setting(name) for name in (*OURS, "autopilot", "sliding", "checkpoint", "layered", "confirm")]
     found += [
         _ours("economical", landing=landing, keep=keep, arrival_share=share, arrival_of_result=of_result)
@@ -53,14 +54,15 @@ def _plain(value: float) -> Json:
 
 
 def neighbours(settings: Iterable[Setting]) -> tuple[Setting, ...]:
-    """The settings one step away in each figure, without these; policies of other systems have none."""
-    known = tuple(settings)
-    found = dict.fromkeys(near for setting in known if setting.policy in OURS for near in _variants(setting))
-    return tuple(setting for setting in found if setting not in known)
+    """Return the settings one step away in each figure, without these; policies of other systems have none."""
+    # Those follow a document: with other figures they would no longer be that system.
+    centres = tuple(settings)
+    found = dict.fromkeys(near for setting in centres if setting.policy in OURS for near in _variants(setting))
+    return tuple(setting for setting in found if setting not in centres)
 
 
 def _variants(setting: Setting) -> Iterator[Setting]:
-    given = dict(setting.settings)
+    own = dict(setting.settings)
     figures = own_figures(setting.value())
     changes = [{key: figures[key] + sign * step} for key, step in _STEPS.items() for sign in (-1, 1)]
     share, of_result = figures["arrival_share"], figures["arrival_of_result"]
@@ -70,14 +72,14 @@ def _variants(setting: Setting) -> Iterator[Setting]:
     ]
     for change in changes:
         if all(0.02 <= value <= 1 for value in change.values()):
-            merged = {**given, **{key: _plain(value) for key, value in change.items()}}
+            merged = {**own, **{key: _plain(value) for key, value in change.items()}}
             made = Setting(setting.policy, tuple(merged.items()))
             if _holds(made):
                 yield made
 
 
 def _holds(setting: Setting) -> bool:
-    """Whether the figures go together: a landing below its trigger."""
+    """Whether the figures are consistent, such as a landing below its trigger."""
     try:
         return bool(setting.value().name)
     except InvalidInput:
@@ -85,7 +87,7 @@ def _holds(setting: Setting) -> bool:
 
 
 def own_figures(policy: Policy) -> dict[str, float]:
-    """The figures in force of a policy of ours, set or not, by their names in `agents.yaml`."""
+    """Return the effective figures of a policy of ours, by their names in `agents.yaml`."""
     share, of_result = policy.arrival_shares or (0.0, 0.0)
     return {
         "trigger": policy.trigger.fraction or 1.0,

@@ -37,7 +37,7 @@ _BUFFER_BYTES: Final = 1 << 20
 
 
 def row_ids(place: str) -> list[str]:
-    """The id of each row, "" for one without; no more than that column is read.
+    """Return the id of each row, "" for one without; only that column is read.
 
     Raises InvalidInput for another format, or a file without messages.
     """
@@ -56,10 +56,11 @@ def row_ids(place: str) -> list[str]:
 
 
 def read_row(source: SessionSource) -> Session:
-    """The session in a row. O(the rows before it in its group), in memory a few rows.
+    """Read the session in a row. O(rows before it in its group), with a few rows in memory.
 
-    Raises InvalidInput for what is no session, or damaged, and OSError for a network that fails.
+    Raises InvalidInput for damage or other content, and OSError for the network.
     """
+    # Parquet has no access by row: a group is decoded from its beginning. Only the group of the row is read.
     row, group = int(source.part), 0
     with _file(source.place) as file:
         while group < file.num_row_groups and row >= file.metadata.row_group(group).num_rows:
@@ -79,10 +80,8 @@ def read_row(source: SessionSource) -> Session:
 
 
 def _value(name: str, value: Any, source: SessionSource) -> Json:
-    """The value of a column: JSON text is parsed, and nulls in nested values are dropped.
-
-    A column of structs has every field in every row: null is how it says that there is none.
-    """
+    """Return the value of a column: JSON text is parsed, and nulls in nested values are dropped."""
+    # A column of structs has every field in every row, and null for a field that a message does not have.
     if name in {"id", "dialect", "model"}:
         return str(value)
     if not isinstance(value, str | bytes):
@@ -90,7 +89,8 @@ def _value(name: str, value: Any, source: SessionSource) -> Json:
     try:
         found = json.loads(value)
     except (ValueError, RecursionError) as error:
-        if name == "system":  # plain text is what it is as a rule
+        # System text is plain text as a rule.
+        if name == "system":
             return value if isinstance(value, str) else value.decode("utf-8", "replace")
         raise InvalidInput(f'column "{name}" is no JSON: {error}', place=source.shown) from None
     return value if name == "system" and not isinstance(found, str | list) else found
@@ -116,6 +116,7 @@ def _file(place: str) -> Iterator[Any]:
             yield stack.enter_context(parquet.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False))
     except (pyarrow.ArrowInvalid, OSError) as error:
         if far and not isinstance(error, pyarrow.ArrowInvalid):
-            raise  # it may be the network
+            # It may be the network, which the caller retries.
+            raise
         shown = SessionSource("file", place).shown
         raise InvalidInput(f"is no Parquet file that can be read: {reason_of(error, place)}", place=shown) from None

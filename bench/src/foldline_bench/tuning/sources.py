@@ -1,4 +1,4 @@
-"""Where a user's sessions are: files, folders, a store, Parquet, an object store. Found first, read when needed."""
+"""Finds a user's sessions in files, folders, stores, Parquet files and object stores; they are read when needed."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from foldline_bench.tuning.values import SessionSource
 __all__ = ["ENDINGS", "OBJECTS", "located", "read_source"]
 
 ENDINGS: Final = (".json", ".jsonl", ".ndjson", ".json.gz", ".jsonl.gz", ".ndjson.gz", ".parquet")
-"""What files in a folder, or objects under a prefix, end in when they hold sessions."""
+"""Endings of files in a folder, or objects under a prefix, that hold sessions."""
 
 OBJECTS: Final = ("s3", "gs")
 _PARQUET: Final = ".parquet"
 
-# Pauses before further attempts to read from an object store.
+# Pauses before further attempts to read from an object store. They grow, as stores answer overload with an error.
 _PAUSES_SECONDS: Final = (0.5, 2.0, 5.0)
 
 T = TypeVar("T")
 
 
 def located(names: Iterable[str]) -> tuple[SessionSource, ...]:
-    """The sessions that names stand for, each once: a file, a folder of files, a store's folder or address, a URI.
+    """Find the sessions behind names, each once: a file, a folder of files, a store's folder or address, a URI.
 
-    Nothing but lists and the ids in Parquet files is read. Raises InvalidInput for a name that stands for none,
+    Only lists, and the ids in Parquet files, are read. Raises InvalidInput for a name that stands for none,
     MissingExtra for Parquet and objects without pyarrow, and OSError.
     """
     return tuple(dict.fromkeys(source for name in names for source in _located(name)))
@@ -56,16 +56,15 @@ def _located(name: str) -> Iterator[SessionSource]:
 
 
 def _in_file(place: str) -> Iterator[SessionSource]:
-    """A file's only session, or those in its rows. A damaged Parquet file counts as one; reading it reports the damage.
-
-    So it is left out, as every other file that cannot be read, and does not end all.
-    """
+    """Yield a file's only session, or those in its rows."""
     if not _is_parquet(place):
         yield SessionSource("file", place)
         return
     try:
         labels = _tried(lambda: _parquet().row_ids(place), place)
     except InvalidInput:
+        # A damaged Parquet file counts as one session. Reading it reports the damage, and it is left out like any other
+        # damaged file instead of ending the run.
         yield SessionSource("file", place)
         return
     for row, label in enumerate(labels):
@@ -77,7 +76,7 @@ def _is_parquet(place: str) -> bool:
 
 
 def _in_folder(folder: str) -> Iterator[SessionSource]:
-    """The sessions of a store, if it is the folder of one, else those in files of it and of the folders in it."""
+    """Yield the sessions of a store, if the folder is one, else those in its files and subfolders."""
     if FileStore(folder).names():
         yield from _in_store(folder)
         return
@@ -106,7 +105,7 @@ def _in_store(place: str) -> Iterator[SessionSource]:
 
 
 def read_source(source: SessionSource) -> Session:
-    """The session. O(size). Raises InvalidInput with the place named, MissingExtra, OSError."""
+    """Read a session. O(size). Raises InvalidInput with the place named, MissingExtra, OSError."""
     if source.form == "stored":
         return _stored(source)
     return _tried(lambda: _in_a_file(source), source.place)
@@ -125,10 +124,8 @@ def _in_a_file(source: SessionSource) -> Session:
 
 
 def _tried(read: Callable[[], T], place: str, pauses_seconds: Sequence[float] = _PAUSES_SECONDS) -> T:
-    """Read with retries after pauses, for errors of the network. Raises OSError after the last one.
-
-    Files of this machine are read once: an error of theirs does not go away.
-    """
+    """Read; from an object store with retries. Raises OSError after the last one."""
+    # An error of a local file does not go away.
     if not is_address(place):
         return read()
     for pause_seconds in pauses_seconds:
@@ -154,7 +151,7 @@ def _stored(source: SessionSource) -> Session:
 
 
 def _parquet() -> Any:
-    """Loaded when it is needed: nothing has to be installed for sessions in files."""
+    """Import the module when it is needed: sessions in other files need no pyarrow."""
     return import_module("foldline_bench.tuning.parquet")
 
 

@@ -1,4 +1,4 @@
-"""The two things that are done in worker processes, here or on other machines: looking at a session, replaying it."""
+"""The two kinds of work in worker processes, here or on other machines: describe a session, and replay it."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ def _reason(error: InvalidInput, source: SessionSource) -> str:
 
 @lru_cache(maxsize=2)
 def _recording(source: SessionSource, sha256: str, exact: bool) -> MeasuredSession:
-    """The session, read and measured; the last ones are kept, since a worker gets the runs of one after another."""
+    """Read and measure a session. Cached, as a worker gets the jobs of one session in a row."""
     session = read_source(source)
+    # The agent may have written on since: a result must be that of the content it is stored under.
     if content_sha256(session) != sha256:
         raise InvalidInput("has changed since it was first looked at", place=source.shown)
     return MeasuredSession(session, exact_counter() if exact else ESTIMATE)

@@ -33,8 +33,10 @@ __all__ = [
 class SessionSource:
     """Where one session is: `place` is a file, the URI of an object, or a store; `part` a session or row in it.
 
-    Small, and no content: whoever replays the session reads it. `label` is the id of a row that has one, for people.
+    `label` is the id of a row that has one, for people.
     """
+
+    # An address and not the content: it goes to other machines with each job, and the worker reads the session itself.
 
     form: Literal["file", "stored", "row"]
     place: str
@@ -43,7 +45,7 @@ class SessionSource:
 
     @property
     def shown(self) -> str:
-        """The place for people, without the user and password of an address."""
+        """Return the place for people, without the user and password of an address."""
         scheme, mark, rest = self.place.partition("://")
         place = f"{scheme}{mark}{rest.rpartition('@')[2].partition('?')[0]}" if mark else self.place
         if not self.part:
@@ -65,7 +67,8 @@ class SessionSummary:
 
 
 def content_sha256(session: Session) -> str:
-    """The identity of a session: a hash over what is replayed, the same wherever it is stored. O(size)."""
+    """Return a hash over what is replayed, the same wherever the session is stored. O(size)."""
+    # Not over the file: the same session in a store, a Parquet row and a .gz file has one identity, and known results.
     tools = None if session.tools is None else list(session.tools)
     whole = [session.dialect, session.model, session.system, tools, list(session.messages)]
     return sha256(json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
@@ -81,7 +84,7 @@ class Setting:
 
     @property
     def agent(self) -> AgentSettings:
-        """The settings of an agent that has this one, and no model that sums up. Raises InvalidInput."""
+        """Return the settings of an agent with this setting and without a summariser. Raises InvalidInput."""
         session = SessionSettings(context=ContextSettings(**dict(self.context))) if self.context else None
         return AgentSettings(
             policy=PolicySettings(name=self.policy, **dict(self.settings)),
@@ -91,21 +94,21 @@ class Setting:
         )
 
     def value(self) -> Policy:
-        """The policy, as the agent would have it."""
+        """Return the policy, as the agent would have it."""
         return self.agent.policy_value()
 
     @property
     def name(self) -> str:
-        """The policy and its settings: "economical landing 0.6"."""
+        """Return the policy and its settings: "economical landing 0.6"."""
         return " ".join((self.policy, *(f"{key} {value}" for key, value in (*self.settings, *self.context))))
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return it as plain JSON values."""
         return {"policy": self.policy, "settings": dict(self.settings), "context": dict(self.context)}
 
 
 UNMANAGED: Final = Setting(NONE)
-"""No management, which all bills are compared with. It is no setting of an agent."""
+"""No management, the baseline of all bills. It is no setting of an agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,20 +121,21 @@ class Conditions:
     exact: bool = False
 
     def model_of(self, look: SessionSummary) -> Model:
-        """The model that a session is priced as."""
+        """Return the model that a session is priced as."""
         return lookup(self.model or look.model)
 
     def rule_of(self, look: SessionSummary) -> CacheRule:
-        """How its requests are priced."""
+        """Return how its requests are priced."""
         return cache_rule_of(self.model or look.model, look.dialect)
 
     def output_tokens_of(self, look: SessionSummary) -> int:
-        """Tokens reserved for a reply: as requested, else as an agent would reserve. Raises InvalidInput."""
+        """Return the tokens reserved for a reply: as requested, else as an agent reserves. Raises InvalidInput."""
         limits = limits_of(self.window, self.model or look.model, self.max_output_tokens)
         return self.window - limits.room_tokens
 
     def key(self, look: SessionSummary, setting: Setting, code: str) -> str:
-        """The key of a result: everything that it depends on. `code` identifies the code that runs the replay."""
+        """Return the key of a result: everything that it depends on. `code` identifies the code of the replay."""
+        # Prices by value and not by the model's name: a new price in the catalogue makes old results unknown.
         model = self.model_of(look)
         prices = [model.input_usd_per_million, model.output_usd_per_million, asdict(self.rule_of(look))]
         sizes = [self.window, self.output_tokens_of(look), self.exact]
@@ -141,7 +145,7 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class TrialJob:
-    """One session to be replayed under some settings."""
+    """One session and the settings to replay it under."""
 
     look: SessionSummary
     settings: tuple[Setting, ...]
@@ -176,11 +180,12 @@ class TrialOutcome:
 
     @property
     def fits(self) -> bool:
-        """Whether every request was made, valid, and no larger than the window allows."""
+        """Whether every request was made, was valid, and fitted the window."""
         return not (self.invalid or self.over_budget or self.refused)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TrialOutcome:
-        """The outcome of the plain values that `asdict` gave. Raises TypeError for others."""
+        """Read the plain values that `asdict` gave. Raises TypeError for others."""
+        # JSON has no tuples.
         pairs = {name: tuple(value[name]) for name in ("far", "line", "far_tool") if name in value}
         return cls(**{**value, **pairs})
