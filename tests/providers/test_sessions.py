@@ -1,4 +1,4 @@
-"""Whole sessions over HTTP against a server that refuses what the providers refuse, in the three dialects."""
+"""Whole sessions over HTTP against a server that refuses what the providers refuse, in every dialect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import httpx
 import pytest
 from tests.providers.serving import Pauses, endpoint
 
-from foldline.codecs import DIALECTS, codec
+from foldline.codecs import codec
+from foldline.codecs.dialect import ROWS
 from foldline.engine.context import Context
 from foldline.errors import ProviderError
 from foldline.messages import ToolCall
@@ -24,14 +25,15 @@ from foldline.testing import FakeProvider, FakeReply
 from foldline.view.transcript import Fold
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
-TOOLS: Mapping[str, list[dict[str, Any]]] = {
-    "openai-chat": [{"type": "function", "function": {"name": "read", "parameters": SCHEMA}}],
-    "openai-responses": [{"type": "function", "name": "read", "parameters": SCHEMA}],
-    "anthropic": [{"name": "read", "input_schema": SCHEMA}],
-}
+TOOLS = {dialect: [row.tool("read", "Reads a file.", SCHEMA)] for dialect, row in ROWS.items()}
 # Names that the catalogue has with a small cacheable prefix, and that are no reasoning models.
-MODELS = {"openai-chat": "gpt-4o", "openai-responses": "gpt-4o", "anthropic": "claude-sonnet-4-5"}
-every_dialect = pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "gemini"])
+MODELS = {
+    "openai-chat": "gpt-4o",
+    "openai-responses": "gpt-4o",
+    "anthropic": "claude-sonnet-4-5",
+    "gemini": "gemini-2.5-flash",
+}
+every_dialect = pytest.mark.parametrize("dialect", ROWS)
 
 
 @asynccontextmanager
@@ -55,6 +57,10 @@ def session(dialect: str, window: int = 100_000) -> Context:
     )
 
 
+def words(dialect: str, text: str, role: str = "user") -> Mapping[str, Any]:
+    return codec(dialect).write(codec(dialect).note(text, role=role))
+
+
 def result(dialect: str, call: ToolCall, text: str) -> Mapping[str, Any]:
     reader = codec(dialect)
     return reader.write(reader.answer(call, text))
@@ -73,7 +79,7 @@ async def rest_of(stream: AsyncIterator[Piece]) -> list[Piece]:
 
 async def run_turns(provider: Provider, context: Context, turns: int, text: Callable[[int], str]) -> None:
     """User messages and tool calls, answered with `text(turn)`; each reply is recorded and its usage taken."""
-    context.append({"role": "user", "content": "Read on."})
+    context.append(words(context.dialect, "Read on."))
     for turn in range(turns):
         reply = await last(provider, context)
         context.extend(reply.messages)
@@ -82,7 +88,7 @@ async def run_turns(provider: Provider, context: Context, turns: int, text: Call
         for call in reply.calls:
             context.append(result(context.dialect, call, text(turn)))
         if not reply.calls:
-            context.append({"role": "user", "content": f"Go on, {turn}."})
+            context.append(words(context.dialect, f"Go on, {turn}."))
 
 
 def readings() -> Iterator[FakeReply]:
@@ -127,7 +133,7 @@ def test_text_thinking_and_calls_come_as_pieces_and_go_back_as_they_came(dialect
         )
         server = FakeProvider([reply, "Done."])
         context = session(dialect)
-        context.append({"role": "user", "content": "Look."})
+        context.append(words(context.dialect, "Look."))
         async with connected(server, dialect) as provider:
             got = [piece async for piece in provider.stream(context.prepare())]
             first = got[-1]
@@ -143,7 +149,7 @@ def test_text_thinking_and_calls_come_as_pieces_and_go_back_as_they_came(dialect
         assert [piece.name for piece in got if isinstance(piece, CallStarted)] == ["read", "read"]
         assert [json.loads(call.arguments) for call in first.calls] == [{"path": "a"}, {"path": "b"}]
         assert (first.finish_reason, second.finish_reason, second.text) == ("tool_calls", "stop", "Done.")
-        sent = server.requests[-1].body["input" if dialect == "openai-responses" else "messages"]
+        sent = server.requests[-1].body[ROWS[dialect].body.messages]
         assert all(dict(message) in sent for message in first.messages)
         assert not server.refusals
 
@@ -156,9 +162,9 @@ def test_a_refusal_for_length_is_recovered_from(dialect: str) -> None:
         server = FakeProvider(repeat=True, window_tokens=2_000)
         context = session(dialect, window=50_000)
         for number in range(12):
-            context.append({"role": "user", "content": f"question {number} " * 60})
+            context.append(words(context.dialect, f"question {number} " * 60))
             context.append({"role": "assistant", "content": f"answer {number} " * 60})
-        context.append({"role": "user", "content": "And now?"})
+        context.append(words(context.dialect, "And now?"))
         async with connected(server, dialect) as provider:
             with pytest.raises(ProviderError) as caught:
                 await last(provider, context)
@@ -183,7 +189,7 @@ def test_a_refusal_for_length_is_recovered_from(dialect: str) -> None:
 def test_trouble_before_the_first_piece_is_not_seen_by_the_session(dialect: str, trouble: FakeReply) -> None:
     async def work() -> None:
         context = session(dialect)
-        context.append({"role": "user", "content": "Hello?"})
+        context.append(words(context.dialect, "Hello?"))
         async with connected(FakeProvider([trouble, "Hello."]), dialect) as provider:
             got = [piece async for piece in provider.stream(context.prepare())]
         assert isinstance(got[0], Retrying)
@@ -197,7 +203,7 @@ def test_trouble_before_the_first_piece_is_not_seen_by_the_session(dialect: str,
 def test_trouble_in_the_middle_of_a_reply_is_raised(dialect: str, fails: Any, kind: str | None) -> None:
     async def work() -> None:
         context = session(dialect)
-        context.append({"role": "user", "content": "Hello?"})
+        context.append(words(context.dialect, "Hello?"))
         server = FakeProvider([FakeReply("Hello to you, and to all.", piece_chars=5, fails=fails)])
         async with connected(server, dialect) as provider:
             stream = provider.stream(context.prepare())
@@ -214,7 +220,7 @@ def test_trouble_in_the_middle_of_a_reply_is_raised(dialect: str, fails: Any, ki
 def test_a_server_that_reports_no_usage_has_none(dialect: str) -> None:
     async def work() -> None:
         context = session(dialect)
-        context.append({"role": "user", "content": "Hello?"})
+        context.append(words(context.dialect, "Hello?"))
         async with connected(FakeProvider("Hello.", usage=False), dialect) as provider:
             assert (await last(provider, context)).usage is None
 
@@ -225,7 +231,7 @@ def test_a_server_that_reports_no_usage_has_none(dialect: str) -> None:
 def test_a_wrong_key_is_said_to_be_one_and_shown_nowhere(dialect: str) -> None:
     async def work() -> None:
         context = session(dialect)
-        context.append({"role": "user", "content": "Hello?"})
+        context.append(words(context.dialect, "Hello?"))
         async with connected(FakeProvider("x", api_key="right-one"), dialect, api_key="wrong-one-1234") as provider:
             with pytest.raises(ProviderError) as caught:
                 await last(provider, context)
@@ -242,8 +248,8 @@ def test_a_session_is_summarised_by_the_model_it_talks_to(dialect: str) -> None:
         context = session(dialect)
         async with connected(server, dialect) as provider:
             for number in range(10):
-                context.append({"role": "user", "content": f"question {number} " * 40})
-                context.append({"role": "assistant", "content": f"answer {number} " * 40})
+                context.append(words(dialect, f"question {number} " * 40))
+                context.append(words(dialect, f"answer {number} " * 40, "assistant"))
             folds = await context.compact_async(summarize=summariser(provider))
         assert folds
         assert "nothing is open" in json.dumps(context.prepare().messages)

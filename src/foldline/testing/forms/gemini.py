@@ -48,7 +48,9 @@ _RULE_WORDS: Final = {
 _STATUS_WORDS: Final = {
     401: "Request had invalid authentication credentials.",
     403: "The caller does not have permission",
-    429: "You exceeded your current quota, please check your plan and billing details. Please retry in 2s.",
+    # The words of a limit per minute. "You exceeded your current quota" stands for one per day too, and only details of
+    # the error, which a fake does not have, tell them apart.
+    429: "Resource has been exhausted (e.g. check quota). Please retry in 2s.",
     500: "An internal error has occurred. Please retry or report in the troubleshooting guide.",
     503: "The model is overloaded. Please try again later.",
     504: "Deadline expired before operation could complete.",
