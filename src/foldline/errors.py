@@ -85,6 +85,7 @@ class Stopping(FoldlineError):  # noqa: N818 - says what happened, like DoesNotF
         super().__init__("the server stops, and begins nothing new")
 
 
+# A name for people, and a number for programs: with `seq` a caller can unpin or replace the message.
 @dataclass(frozen=True, slots=True)
 class Part:
     """One part of the floor: a name ("system", "tools", "newest user message", ...) and its size."""
@@ -134,6 +135,7 @@ class DoesNotFit(FoldlineError):  # noqa: N818 - a fixed public name
         self.unit = unit
 
 
+# The length is told apart, because it alone may come right at the next try: all else a model does again.
 class SummaryError(FoldlineError):
     """A summary failed; the view is unchanged. `tokens` is the size of the rejected text, if there was one.
 

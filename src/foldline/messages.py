@@ -93,6 +93,7 @@ class Document:
     pages: int = field(default=0, kw_only=True)
 
 
+# A field, not a look into `raw`: where a fold may end depends on it, in every dialect (`View.may_cut`).
 @dataclass(frozen=True, slots=True)
 class Reasoning:
     """Reasoning of the model; `signed` when the provider verifies it: then it is sent whole or not at all."""

@@ -194,6 +194,7 @@ def _turns(view: View, first: int, last: int) -> int:
 
 def _starts_turn(view: View, index: int) -> bool:
     """Whether a window may begin at a tile: with a user's words, or in the newest turn, which never leaves whole."""
+    # A window that began with a reply or a result would show answers to nothing.
     while index < len(view.tiles) and not view.tiles[index].messages:
         index += 1
     if index >= len(view.tiles) or any(speaks(entry.message) for entry in view.tiles[index].entries):

@@ -118,6 +118,7 @@ class Summarize:
 
     def spans(self, view: View, need: Need) -> Iterable[Span]:
         """The spans to summarise, oldest first: outside the tail, large enough, and not a checkpoint already."""
+        # A checkpoint alone is not summarised again: each pass over it would lose something, and be paid for.
         for span in view.spans(self.tail(view, need), requested=need.requested):
             only = view.tiles[span.first].fold if span.last == span.first + 1 else None
             if span.tokens >= self.least_tokens and (only is None or only.reducer != self.name):
@@ -133,6 +134,7 @@ class Summarize:
             # Limits are in the provider's tokens, the view counts in ours.
             return view.tail(int(most / max(1.0, view.meter.ratio)))
         if self.keep_messages is not None:
+            # Whole tiles: a group that straddles the number stays as a whole.
             count, index = 0, len(view.tiles)
             while index > 0 and count < self.keep_messages:
                 index -= 1
