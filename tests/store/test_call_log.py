@@ -337,10 +337,10 @@ def torn(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda path: path.write_bytes(b"no database at all " * 100), "is damaged, or no record of model calls"),
+        (lambda path: path.write_bytes(b"no database at all " * 100), "is damaged, or not a record of model calls"),
         (other_program, "is a database of another program"),
         (newer, "was written by a newer Foldline"),
-        (torn, "is damaged, or no record of model calls"),
+        (torn, "is damaged, or not a record of model calls"),
     ],
     ids=["garbage", "another program", "newer", "torn"],
 )
