@@ -23,6 +23,7 @@ __all__ = ["CACHE_RULES", "HOUR_SECONDS", "CacheRule", "Model", "PriceStep", "de
 # For a server on one's own machine that does not say its window.
 _LOCAL_WINDOW: Final = 8_192
 _NOT_VENDORS: Final = frozenset({"cache_rules.toml", "families.toml"})
+# Below this no policy can work; a smaller figure in a table is a slip, thousands instead of tokens.
 _SMALLEST_WINDOW: Final = 1_024
 
 HOUR_SECONDS: Final = 3_600
@@ -107,6 +108,8 @@ def lookup(name: str | None, *, local: bool = False) -> Model:
     for candidate in (_canonical(name or ""), plain, _UNDATED.sub("", plain), f"{plain}-latest"):
         if candidate in table:
             return table[candidate]
+    # With a dash behind it: "gpt-4" must not stand for "gpt-4o". The longest id wins, since longer names are newer
+    # models.
     begun = [known for known in _prefixes() if plain.startswith(f"{known}-")]
     return table[max(begun, key=len)] if begun else _guess(name or "", plain, local)
 
@@ -158,6 +161,7 @@ def _guess(name: str, plain: str, local: bool) -> Model:
     rules, families = _provider_rules(), _table("families.toml")
     family, window = _family(name)
     if local:
+        # A small guess folds too early, a large one loses the beginning of the prompt without a word.
         window, source = _LOCAL_WINDOW, "default of a local server"
     else:
         source = f"the family {family!r}" if family else "default of a hosted model"
@@ -242,9 +246,11 @@ def _vendor(table: Mapping[str, Any], file: str) -> Iterator[tuple[Model, bool]]
         place = f"{file}: {entry.get('name')}"
         # An entry without a date or source has those of its file.
         fields = {"read": table.get("read"), "source": table.get("source"), **entry}
+        # The later entry would win silently, and nobody would see which price counts.
         if entry.get("name") in seen:
             raise InvalidInput("is listed twice", place=place)
         seen.add(entry["name"])
+        # A vendor has one rule for most models, so an entry states only what differs.
         rule = {**table["cache"], **entry.get("cache", {})}
         others = [{**rule, **other} for other in entry.get("caches", table.get("caches", []))]
         yield _model(fields, table["vendor"], rule, others, place), bool(entry.get("exact"))
@@ -262,6 +268,7 @@ def _model(
     entry: Mapping[str, Any], vendor: str, rule: Mapping[str, Any], others: Sequence[Mapping[str, Any]], place: str
 ) -> Model:
     """Return the model of a table entry. Raises InvalidInput for an impossible figure."""
+    # A misspelt field would pass for a missing one, and its model for one without a limit or a price.
     if unknown := entry.keys() - _FIELDS:
         raise InvalidInput(f"has unknown fields {sorted(unknown)}", place=place)
     if not isinstance(entry["read"], date) or not entry["source"]:
@@ -271,6 +278,7 @@ def _model(
     if window < _SMALLEST_WINDOW or any(not 0 < cap <= window for cap in caps):
         raise InvalidInput("has a window under 1,024 tokens, or a limit outside it", place=place)
     prices = [entry[field] for field in ("input_usd_per_million", "output_usd_per_million") if field in entry]
+    # Catches a price per token or per thousand, the other units that price lists use.
     if any(not 0 < price < 1_000 for price in prices):
         raise InvalidInput("has a price that is not between 0 and 1,000 dollars a million", place=place)
     if entry.get("summaries", "on") not in {"on", "off"}:
@@ -295,6 +303,8 @@ def _model(
 def _rule(entry: Mapping[str, Any], place: str) -> CacheRule:
     steps = tuple(PriceStep(**step) for step in entry.get("steps", ()))
     rule = CacheRule(**{**entry, "steps": steps})
+    # Reading from a cache never costs more than the input itself, writing to it never less: no provider has it
+    # otherwise.
     if not 0 < rule.read_ratio <= 1 <= rule.write_ratio <= 3 or rule.minimum_tokens < 1 or rule.block_tokens < 1:
         raise InvalidInput("has a cache rule outside 0 < read <= 1 <= write <= 3, or without sizes", place=place)
     marks = [step.above_tokens for step in steps]

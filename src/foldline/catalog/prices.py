@@ -41,6 +41,7 @@ class CacheRule:
 
     def step(self, tokens: int) -> PriceStep:
         """Return the price step of an input of `tokens`: the last one that it exceeds, or `BASE_STEP`."""
+        # Steps ascend, which the catalogue checks, so the last one exceeded is the one that applies.
         exceeded = BASE_STEP
         for step in self.steps:
             if tokens <= step.above_tokens:
