@@ -1,4 +1,4 @@
-"""The command that measures ways of keeping a session inside its window, side by side."""
+"""The command `foldline bench`: compares ways of keeping a session inside its window."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["bench"]
 _EXAMPLES: Final = os.path.join("examples", "sessions")
 _STOPPED: Final = 130
 
-# An item of the list: commas inside round brackets or double quotes do not end it.
+# An item of the list. Names of systems, as tables show them, have commas inside brackets: these do not end an item.
 _LISTED: Final = re.compile(r'(?:"[^"]*"|\([^()]*\)|[^,])+')
 
 
 def _names(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
-    """The names between commas, each as a table shows it or inside double quotes."""
+    """Parse names between commas, each as a table shows it or inside double quotes."""
     names = (name.strip() for name in _LISTED.findall(value))
     return tuple(_unquoted(name) for name in names if name)
 
 
 def _unquoted(name: str) -> str:
-    """Without the quotes around all of it: those inside are its own."""
+    """Remove quotes around the whole name; those inside are its own."""
     return name[1:-1] if len(name) > 1 and name[0] == name[-1] == '"' else name
 
 
@@ -53,7 +53,7 @@ def _unquoted(name: str) -> str:
     show_default=True,
     metavar="A,B,...",
     callback=size_list_tokens,
-    help="What a request may hold, in tokens, such as 16k or 1m. Each budget is a bench of its own.",
+    help="The size of a request in tokens, such as 16k or 1m. Each budget is measured separately.",
 )
 @click.option(
     "--systems",
@@ -63,9 +63,15 @@ def _unquoted(name: str) -> str:
     help="Names or patterns of systems, or a peer's name; no management always runs. A comma in "
     "brackets or double quotes belongs to its name. [default: all]",
 )
-@click.option("--peers", default=".bench", show_default=True, metavar="FOLDER", help="Where `make bench` put them.")
+@click.option(
+    "--peers",
+    default=".bench",
+    show_default=True,
+    metavar="FOLDER",
+    help="The folder in which `make bench` installs them.",
+)
 @click.option("--own-counter", is_flag=True, help="Each system counts by its own counter instead of the same one.")
-@click.option("--estimate", is_flag=True, help="Size all by the estimate, even where the extra `exact` is there.")
+@click.option("--estimate", is_flag=True, help="Size all by the estimate, even if the extra `exact` is installed.")
 @click.option("--repeat", type=click.IntRange(min=1), default=3, show_default=True, metavar="N", help="Runs for times.")
 @click.option(
     "--time-cap",
@@ -92,11 +98,11 @@ def bench(
     json_file: str | None,
     html_file: str | None,
 ) -> None:
-    """Measure systems side by side on recorded sessions: cost, recall, validity, budget, time.
+    """Compare systems on recorded sessions: cost, recall, validity, budget, time.
 
-    SESSIONS are files as for `foldline replay`, or folders of them. Each system runs in a process of its own, those of
-    other people in the environments that `make bench` installs. Nothing is sent anywhere. Stopped with
-    Ctrl-C, it tells and writes the figures of the systems that were finished.
+    SESSIONS are files as for `foldline replay`, or folders of them. Each system runs in a process of its own; peers run
+    in the environments that `make bench` installs. Nothing is sent anywhere. After Ctrl-C, the figures of the systems
+    that had finished are printed and written.
     """
     for file in filter(None, (json_file, html_file)):
         check_writable(file)
@@ -139,6 +145,7 @@ def bench(
 @contextmanager
 def _ended_like_ctrl_c() -> Iterator[None]:
     """Treat SIGTERM like Ctrl-C: the worker is killed and its folder removed."""
+    # By default SIGTERM ends Python without `finally`: the worker would measure on, in a session of its own.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -166,7 +173,7 @@ def _has_exact() -> bool:
 
 
 def _rounded(value: Any) -> Any:
-    """The value with seven digits a number: the rest is noise, and doubles the file."""
+    """Round all numbers to seven digits: the rest is noise, and doubles the file."""
     match value:
         case float():
             return float(f"{value:.7g}")
@@ -211,7 +218,8 @@ def _print(result: BenchResult) -> None:
     console = terminal()
     tables = [(each, main_table(each), by_group(each), stress_table(each)) for each in result["budgets"]]
     widest = max(sum(widths(table)) + len(table.heads) for _, *some in tables for table in some if table is not None)
-    console.width = max(console.width, widest)  # where it is narrower, a terminal folds lines; a file has them whole
+    # rich would cut cells. A narrower terminal wraps the lines, and a file has them whole.
+    console.width = max(console.width, widest)
     for budget, main, groups, stress in tables:
         compared = f"{plural(len(budget['common']), 'session')} of {len(budget['sessions'])} that all finished"
         console.print(f"budget {budget['budget_tokens']:,} tokens by {result['counter']}; {compared}\n", style="bold")

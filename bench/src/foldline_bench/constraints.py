@@ -63,7 +63,7 @@ class Constraint:
 
     @property
     def sought(self) -> str:
-        """Its words as they stand in the statement, where they begin with a small letter."""
+        """Its words as in the statement, where they begin with a small letter."""
         return self.stated[-len(self.words) :]
 
 
@@ -89,7 +89,7 @@ class Recent:
         self._messages: list[Wire] = []
 
     def send(self, new: Sequence[Wire]) -> Sent:
-        """The last `count` messages."""
+        """Return the last `count` messages."""
         self._messages += new
         return Sent(tuple(self._messages[-self._count :]), None)
 
@@ -137,7 +137,7 @@ def _before(stated: str, content: object) -> object:
 
 
 def holds(messages: Iterable[Wire], words: str) -> bool:
-    """Whether the words stand in any of the messages, however lines are broken."""
+    """Whether the words are in any of the messages, however lines are broken."""
     wanted = " ".join(words.split())
     return any(wanted in " ".join(text.split()) for message in messages for text in _texts(message.get("content")))
 
@@ -207,7 +207,8 @@ def table(results: Sequence[ConstraintCount]) -> str:
 
 def _cell(results: Sequence[ConstraintCount], numbers: set[int]) -> str:
     lost = {one.number for one in results if one.kept < one.requests}
-    tried = {one.number for one in results if one.requests} & numbers  # one that was planted last was never tried
+    # A constraint in the last message has no later request, and was never tested.
+    tried = {one.number for one in results if one.requests} & numbers
     requests, kept = sum(one.requests for one in results), sum(one.kept for one in results)
     return f"{len(tried - lost)}/{len(tried)} ({kept / requests:.0%})" if requests else "-"
 

@@ -47,7 +47,7 @@ __all__ = ["BenchPlan", "BenchProgress", "bench"]
 # For reading all sessions, or measuring one, on a busy machine; the time of the system itself comes on top.
 _OVERHEAD_SECONDS = 600.0
 
-# The budget of the long session; the smallest one if this is not measured. At further ones it would say the same.
+# The budget of the long session, or the smallest one. At others it would say the same and take as long again.
 _STRESS_TOKENS = 16_000
 
 
@@ -160,7 +160,7 @@ def _provenance(date: datetime, seconds: float) -> Provenance:
 
 
 def _systems(plan: BenchPlan, folder: WorkerFolder) -> tuple[list[SystemRow], dict[str, Peer], list[MissingPeer]]:
-    """The systems to run, no management first; the peers that provide them; and the peers that cannot run."""
+    """Return the systems to run, no management first; their peers; and the peers that cannot run."""
     peers, missing = ([], {}) if _only_own_systems(plan.systems) else peers_in(plan.peers_folder)
     for pattern in plan.systems:
         _require_installed(pattern, peers, missing)
@@ -181,12 +181,14 @@ def _systems(plan: BenchPlan, folder: WorkerFolder) -> tuple[list[SystemRow], di
             continue
         offer: dict[str, Any] = messages[0]["offer"]
         kinds = ("own_counter", "systems") if plan.own_counter else ("systems", "own_counter")
-        names = offer[kinds[0]] or offer[kinds[1]]  # some accept no counter, others have none of their own
+        # Some peers accept no counter, others have none of their own: each takes part as it can.
+        names = offer[kinds[0]] or offer[kinds[1]]
         offered += [SystemRow(name=name, peer=peer.name, packages=offer["packages"]) for name in names]
         hosts[peer.name] = peer
     try:
         return _select(plan.systems, offered), hosts, absent
-    except InvalidInput as error:  # perhaps a system of a peer that could not be listed
+    except InvalidInput as error:
+        # The name may be that of a system whose peer could not be listed: its error is the better hint.
         raise InvalidInput("; ".join((error.reason, *broken)), place=error.place) from None
 
 
@@ -203,20 +205,23 @@ def _require_installed(pattern: str, peers: Sequence[Peer], missing: Mapping[str
 
 
 def _only_own_systems(patterns: Sequence[str]) -> bool:
-    """Whether all patterns name systems of this project: then no peer has to be listed, which takes seconds each."""
+    """Whether all patterns name our own systems: then no peer has to be listed, which takes seconds each."""
     try:
         return bool(patterns) and all(own_system(pattern) for pattern in patterns)
     except InvalidInput:
-        return False  # of a peer, or unknown, which shows once the peers are listed
+        # The name of a peer's system, or unknown: that shows once the peers are listed.
+        return False
 
 
 def _select(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[SystemRow]:
-    """The systems that the patterns name, in their order; all without patterns. Raises InvalidInput."""
+    """Return the systems that the patterns name, in their order; all without patterns. Raises InvalidInput."""
+    # No management always runs: costs are relative to it.
     wanted = dict.fromkeys((NONE,))
     for pattern in patterns:
         named = [row["name"] for row in offered if _matches(pattern, row)]
         if not named:
-            own_system(pattern)  # a policy with other prices or with a summariser
+            # Names like economical@openai are endless, so they are parsed and not listed. Raises for unknown ones.
+            own_system(pattern)
             named = [pattern]
         wanted.update(dict.fromkeys(named))
     known = {row["name"]: row for row in offered}
@@ -247,7 +252,7 @@ class _BenchInputs:
     folder: WorkerFolder
 
     def files_of(self, names: Collection[str]) -> tuple[SessionFile, ...]:
-        """The sessions of these names, small ones first, so that a slow system finishes as many as it can."""
+        """Return the sessions of these names, small ones first, so that a slow system finishes as many as it can."""
         tokens = {row["name"]: row["tokens"] for row in self.rows}
         return tuple(sorted((file for file in self.files if file.name in names), key=lambda file: tokens[file.name]))
 
@@ -255,7 +260,7 @@ class _BenchInputs:
 def _run_budgets(
     plan: BenchPlan, inputs: _BenchInputs, on_step: Callable[[BenchProgress], None]
 ) -> tuple[list[BudgetResult], bool]:
-    """The results of all budgets that were begun, and whether an interrupt ended them."""
+    """Run all budgets; return their results, and whether an interrupt ended them."""
     out: list[BudgetResult] = []
     for budget_tokens in _budgets(plan):
         found, interrupt = _run_budget(plan, budget_tokens, inputs, on_step)
@@ -296,6 +301,7 @@ def _run_budget(
         try:
             runs.append(_run_system(job, inputs.folder, peer.python if peer else sys.executable, on_step))
         except KeyboardInterrupt as stop:
+            # Hours of work may be done by now: the figures of finished systems are compared and returned.
             interrupt = stop
             break
     names = list(groups)
@@ -315,6 +321,7 @@ def _run_system(
     )
     total = len(job.sessions)
     on_step(BenchProgress(job.system, job.budget_tokens, 0, total))
+    # Twice: the long session has the same allowance again.
     limit = _OVERHEAD_SECONDS + 2 * job.cap_seconds
     try:
         for message in run_job(job, folder, python=python, limit_seconds=limit):
@@ -329,6 +336,7 @@ def _run_system(
     except DiedError as error:
         run["died"] = str(error)
     run["unfinished"] = [file.name for file in job.sessions if file.name not in done]
+    # With the few sessions of such a system, the common ones of all would be too few to compare the others.
     run["apart"] = 2 * len(done) < total
     on_step(BenchProgress(job.system, job.budget_tokens, len(done), total, ended=True, died=run["died"]))
     return run

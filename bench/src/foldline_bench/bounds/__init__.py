@@ -1,1 +1,1 @@
-"""The lowest bills that were possible, with hindsight."""
+"""Lower bounds on the bill of a session, with hindsight."""
