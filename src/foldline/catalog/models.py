@@ -108,8 +108,7 @@ def lookup(name: str | None, *, local: bool = False) -> Model:
     for candidate in (_canonical(name or ""), plain, _UNDATED.sub("", plain), f"{plain}-latest"):
         if candidate in table:
             return table[candidate]
-    # With a dash behind it: "gpt-4" must not stand for "gpt-4o". The longest id wins, since longer names are newer
-    # models.
+    # With a dash behind it, so that "gpt-4" does not stand for "gpt-4o". The longest id is the most specific one.
     begun = [known for known in _prefixes() if plain.startswith(f"{known}-")]
     return table[max(begun, key=len)] if begun else _guess(name or "", plain, local)
 

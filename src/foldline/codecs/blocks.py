@@ -42,6 +42,7 @@ TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 
 def role_of(wire: Wire) -> str:
     """Return the role of a message. Raises InvalidInput for anything but an object with a role."""
+    # Any mapping is accepted: SDKs hand over objects of their own that behave like one.
     if type(wire) is not dict and not isinstance(wire, Mapping):  # asking an abstract class takes longer
         raise InvalidInput(f"a message must be a JSON object, not {type(wire).__name__}")
     role = wire.get("role")
@@ -97,6 +98,7 @@ def _from_anthropic(source: Mapping[str, Any], name: str) -> Source:
     return Source(media_type, url=_text(source.get("url")), file_id=_text(source.get("file_id")), name=name)
 
 
+# Compiled once: this runs for each field of each part.
 _CAPITAL = re.compile(r"(?=[A-Z])")
 
 

@@ -38,6 +38,7 @@ UNNAMED: Final = "call_without_id"
 BLANK: Final = "call_with_empty_id"
 """The id of a call with an empty one."""
 
+# A result that came with an empty id may answer a call that came without one, and the other way round.
 NO_IDS: Final = (UNNAMED, BLANK)
 
 # Levels of nesting that are sent. Python's JSON reader gives up at about 1,000; real messages have under 20.

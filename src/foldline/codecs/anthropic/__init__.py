@@ -36,6 +36,8 @@ def _overflow(tokens: int, limit: int, detail: str) -> dict[str, Any]:
     return _error("invalid_request_error", f"prompt is too long: {tokens} tokens > {limit} maximum{detail}")
 
 
+# In text of the model each quotation mark has a backslash before it, so a quoted name is a field; usage and the end
+# come in events whose type begins with "message_".
 def _says(data: bytes) -> bool:
     return b"error" in data or b"message_" in data or b'"usage"' in data
 

@@ -13,6 +13,7 @@ from foldline.messages import Json
 
 __all__ = ["ROW"]
 
+# A name may have one slash in it, as tuned and published models do; the method follows a colon.
 _MODELS: Final = r"/models/[^/:]+(?:/[^/:]+)?"
 
 # Gemini API docs, "Troubleshooting guide": backend error codes. Any other status from 500 is INTERNAL.

@@ -12,6 +12,7 @@ from foldline.messages import Json
 
 __all__ = ["ROW", "overflow", "refused"]
 
+# Codes that clients of OpenAI know, and for faults of a proxy two that say who failed.
 _CODES: Final = {
     401: "invalid_api_key",
     403: "forbidden",

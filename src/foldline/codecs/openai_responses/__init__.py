@@ -14,6 +14,7 @@ from foldline.messages import Json
 __all__ = ["ROW"]
 
 
+# Events with a whole response hold usage and status, those that end in "done" repeat a whole item.
 def _says(data: bytes) -> bool:
     return b"error" in data or b'"response"' in data or b".completed" in data or b".done" in data
 

@@ -170,6 +170,7 @@ class Form(Protocol):
 
 
 # The second word of a finding about a misplaced block, with the block and the role that it belongs to.
+# By the noun of the finding, since the rule is one for all blocks.
 _PLACES: Final = {
     "result": ("tool_result", "user"),
     "thinking": ("thinking", "assistant"),
