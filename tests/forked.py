@@ -51,7 +51,7 @@ USED = (
 )
 """What those load only when they need it."""
 NUMBER = struct.Struct("!i")
-END_SECONDS = 60
+END_SECONDS = 120
 
 
 # --- in the process of the test ---------------------------------------------------------------------------------------

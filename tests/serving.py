@@ -14,7 +14,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-START_SECONDS = 20
+START_SECONDS = 120
 GRACE_SECONDS = 1
 
 

@@ -60,7 +60,7 @@ def test_calls_of_one_reply_run_beside_each_other(dialect: str) -> None:
         running += 1
         if running == 2:
             both.set()
-        await asyncio.wait_for(both.wait(), 5)
+        await asyncio.wait_for(both.wait(), 120)
         return ToolOutcome(f"met {arguments['what']}")
 
     async def turn() -> list[Mapping[str, Any]]:

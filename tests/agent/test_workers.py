@@ -35,7 +35,7 @@ class Gate:
 
 
 async def begun(gate: Gate) -> None:
-    assert await asyncio.to_thread(gate.running.acquire, timeout=30)
+    assert await asyncio.to_thread(gate.running.acquire, timeout=120)
 
 
 async def owned(owner: str, pool: Workers, work: Callable[[StopSignal], str]) -> str:
@@ -59,7 +59,7 @@ def test_calls_that_hold_all_that_one_session_may_have_leave_a_thread_to_the_oth
         held = [asyncio.create_task(owned("hostile", pool, gate)) for _ in range(20)]
         await begun(gate)
         await begun(gate)
-        assert await asyncio.wait_for(owned("another", pool, lambda _: "at once"), 30) == "at once"
+        assert await asyncio.wait_for(owned("another", pool, lambda _: "at once"), 120) == "at once"
         assert not gate.running.acquire(blocking=False)  # it had no third thread
         gate.opened.set()
         assert await asyncio.gather(*held) == ["done"] * 20
@@ -99,8 +99,8 @@ def test_a_cancelled_call_ends_at_its_next_look_and_gives_its_thread_back() -> N
         assert all(
             isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*tasks, return_exceptions=True)
         )
-        assert await asyncio.to_thread(gate.stopped.acquire, timeout=30)
-        assert await asyncio.wait_for(pool.run(lambda _: "free"), 30) == "free"
+        assert await asyncio.to_thread(gate.stopped.acquire, timeout=120)
+        assert await asyncio.wait_for(pool.run(lambda _: "free"), 120) == "free"
         assert not gate.running.acquire(blocking=False)  # those that waited never begin
 
     asyncio.run(main())
@@ -112,7 +112,7 @@ def test_work_to_its_end_is_waited_for_though_it_was_cancelled() -> None:
 
         def write(_: StopSignal) -> None:
             gate.running.release()
-            gate.opened.wait(30)
+            gate.opened.wait(120)
             written.append("whole")
 
         task = asyncio.create_task(pool.run(write, run_to_end=True))
@@ -153,7 +153,7 @@ def test_the_work_of_a_sub_agent_belongs_to_the_session_that_began_it() -> None:
 
         held = asyncio.create_task(sub_agents())
         await begun(gate)
-        assert await asyncio.wait_for(owned("another", pool, lambda _: "at once"), 30) == "at once"
+        assert await asyncio.wait_for(owned("another", pool, lambda _: "at once"), 120) == "at once"
         gate.opened.set()
         await held
 
@@ -180,7 +180,7 @@ def test_idle_threads_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "IDLE_SECONDS", 0.01)
     pool = Workers("test-idle", 2)
     thread = asyncio.run(pool.run(lambda _: threading.current_thread()))
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()
     assert asyncio.run(pool.run(lambda _: "again")) == "again"
 
@@ -193,7 +193,7 @@ def test_long_work_stands_aside_for_short_work_and_goes_on_after_it(monkeypatch:
         long = [asyncio.create_task(owned(f"long {n}", pool, gate)) for n in range(3)]
         await begun(gate)
         for _ in range(3):
-            assert await asyncio.wait_for(owned("short", pool, lambda _: "at once"), 30) == "at once"
+            assert await asyncio.wait_for(owned("short", pool, lambda _: "at once"), 120) == "at once"
         assert not any(task.done() for task in long)
         gate.opened.set()
         assert await asyncio.gather(*long) == ["done"] * 3
@@ -213,8 +213,8 @@ def test_what_stands_aside_ends_when_it_is_cancelled(monkeypatch: pytest.MonkeyP
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for _ in tasks:
-            assert await asyncio.to_thread(gate.stopped.acquire, timeout=30)
-        assert await asyncio.wait_for(pool.run(lambda _: "free"), 30) == "free"
+            assert await asyncio.to_thread(gate.stopped.acquire, timeout=120)
+        assert await asyncio.wait_for(pool.run(lambda _: "free"), 120) == "free"
 
     asyncio.run(main())
 
@@ -228,7 +228,7 @@ def test_work_that_goes_to_its_end_stands_aside_for_nobody(monkeypatch: pytest.M
 
         def write(stop: StopSignal) -> None:
             gate.running.release()
-            gate.opened.wait(30)
+            gate.opened.wait(120)
             for _ in range(100):
                 stop.check()
             order.append("written")

@@ -31,7 +31,7 @@ schedule:
   never: {cron: "0 7 * * *", prompt: What is old?, timezone: Europe/Berlin, enabled: false}
 """
 LONG_AGO = "2025-06-01T00:00:00+00:00"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 
 class Model:

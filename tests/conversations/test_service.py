@@ -466,7 +466,7 @@ def test_requests_of_one_conversation_are_worked_on_one_at_a_time() -> None:
         busy += 1
         at_once.append(busy)
         asked.set()
-        let_go.wait(10)
+        let_go.wait(120)
         busy -= 1
         return Completion("Goal: go on. All was looked at.")
 
@@ -497,7 +497,7 @@ def test_others_go_on_while_one_waits_for_a_summary() -> None:
 
     def summarize(messages: Any, max_output_tokens: int) -> Completion:
         asked.set()
-        let_go.wait(10)
+        let_go.wait(120)
         return Completion("Goal: go on. All was looked at.")
 
     async def work(service: Conversations) -> None:
@@ -854,7 +854,7 @@ def test_two_proxies_that_fold_at_once_agree_from_then_on(tmp_path: Path) -> Non
 
     def summary(name: str) -> Callable[[Any, int], str]:
         def summarise(messages: Any, most: int) -> str:
-            both.wait(20)
+            both.wait(120)
             return f"## Summary of {name}\nGoal: to mend the build.\nNext: to go on with it."
 
         return summarise

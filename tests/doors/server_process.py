@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 from tests.forked import Forked
 
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 def held_port() -> socket.socket:

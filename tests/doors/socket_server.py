@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CHUNK = b"x" * 1_000_000
-LONG_SECONDS = 20
+LONG_SECONDS = 120
 
 
 @dataclass

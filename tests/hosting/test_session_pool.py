@@ -37,7 +37,7 @@ def held(first: str | FakeReply) -> Iterator[tuple[Served, Callable[[], None]]]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -457,7 +457,7 @@ class Slow(FileSession):
     answers = threading.Event()
 
     def append(self, events: Iterable[Event]) -> None:
-        assert self.answers.wait(20)
+        assert self.answers.wait(120)
         super().append(events)
 
 

@@ -58,7 +58,7 @@ def by_gateway(folder: Path) -> Messages:
             try:
                 for number in range(TURNS):
                     await paper.inbound.put([message(PROMPT, number)])
-                    async with asyncio.timeout(30):  # its answer was sent, and the session is at rest
+                    async with asyncio.timeout(120):  # its answer was sent, and the session is at rest
                         while len(fake.requests) <= number or any(actor.busy for actor in pool.actors.values()):
                             await asyncio.sleep(0.005)
             finally:

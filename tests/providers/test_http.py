@@ -43,7 +43,7 @@ HALF = [events({"choices": [{"index": 0, "delta": {"content": "Hel"}, "finish_re
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(asyncio.wait_for(work, 30))
+    return asyncio.run(asyncio.wait_for(work, 120))
 
 
 def pieces(*answers: Answer, dialect: str = "openai-chat", **fields: Any) -> list[Piece]:

@@ -24,7 +24,7 @@ from typing import IO
 
 __all__ = ["Server", "held"]
 
-START_SECONDS = 60
+START_SECONDS = 120
 STOP_SECONDS = 20
 
 

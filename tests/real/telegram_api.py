@@ -43,7 +43,7 @@ __all__ = ["BOT_NAME", "Reply", "TelegramApi", "telegram_api", "telegram_server"
 
 ROOT = Path(__file__).parents[2]
 BOT_NAME = "TestNameBot"
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 # A port of "0" is a free one; as a number the emulation would take it for none given. Messages are kept for a day.
 EMULATION = """
 const TelegramServer = require(process.argv[1]);

@@ -148,7 +148,7 @@ class Methods:
     def __init__(self, url: str, bots: dict[str, Kept]) -> None:
         self.url = url
         self.bots = bots
-        self.client = httpx.AsyncClient(base_url=url, timeout=30)
+        self.client = httpx.AsyncClient(base_url=url, timeout=120)
         self.news = asyncio.Condition()
 
     async def emulated(self, path: str, given: dict[str, Any]) -> Any:

@@ -271,5 +271,5 @@ def test_a_client_that_leaves_a_real_server_is_noticed() -> None:
             client.stream("POST", PATHS["openai-chat"], json=request) as sent,
         ):
             assert any(TEXT[:20] in line for line in sent.iter_lines())
-        asyncio.run_coroutine_threadsafe(until_left(), served.loop).result(timeout=20)
+        asyncio.run_coroutine_threadsafe(until_left(), served.loop).result(timeout=120)
     assert (app.disconnected, app.served) == (1, 0)

@@ -23,7 +23,7 @@ QUICK = Pace(first_line_seconds=0, line_seconds=0)
 PATIENT = Pace(first_line_seconds=600)
 """No line on the progress of a turn: tests that count messages want none."""
 
-START_SECONDS = 20
+START_SECONDS = 120
 
 
 @dataclass

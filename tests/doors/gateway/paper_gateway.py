@@ -58,7 +58,7 @@ class PaperGateway:
 
     async def texts(self, count: int) -> list[str]:
         """What was sent, as soon as there are so many."""
-        async with asyncio.timeout(30), self.news:
+        async with asyncio.timeout(120), self.news:
             await self.news.wait_for(lambda: len(self.sent) >= count)
             return [text for _, text in self.sent]
 

@@ -108,7 +108,7 @@ def test_a_token_that_is_taken_back_ends_it(telegram_api: TelegramApi, tmp_path:
         pytest.raises(InvalidInput, match="token: was refused by Telegram"),
         running_gateway(telegram_api, served.url, tmp_path) as chat_gateway,
     ):
-        assert chat_gateway.over.wait(20)
+        assert chat_gateway.over.wait(120)
 
 
 # --- in a process of its own -----------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_after_a_kill_nothing_is_lost_and_the_person_is_told(telegram_api: Teleg
             said = [m["content"] for m in fake.requests[-1].body["messages"] if m["role"] == "user"]
             assert [text for text in said if text in {"1?", "2?", "3?"}] == ["1?", "2?", "3?"]
             second.send_signal(signal.SIGTERM)
-            assert second.wait(20) == 0
+            assert second.wait(120) == 0
     assert len(telegram_api.replies(USER)) == 4
     log = (tmp_path / "log").read_text()
     assert "foldline: @TestNameBot answers 1 user; sessions in " in log
@@ -180,7 +180,7 @@ def test_a_second_signal_ends_it_at_once_and_the_turn_is_recorded(telegram_api: 
         while "again: at once" not in (tmp_path / "log").read_text():
             time.sleep(0.01)
         running.send_signal(signal.SIGTERM)
-        assert running.wait(20) == 0
+        assert running.wait(120) == 0
     with FileStore(tmp_path / "sessions").open("latest") as session:
         assert not session.tally.running
     assert "Traceback" not in (tmp_path / "log").read_text()

@@ -100,7 +100,7 @@ def serving(
         more["yaml"] = yaml.replace("{url}", model.url)
         pool = session_pool(model.url, folder, store=store, limits=actor_limits, window=window_tokens, **more)
         behind = Behind(pool, rules or GuardRules(), limits or ServerLimits())
-        with serve(behind) as served, httpx.Client(base_url=served.url, timeout=30) as client:
+        with serve(behind) as served, httpx.Client(base_url=served.url, timeout=120) as client:
             yield Api(client, fake, model, served, behind, folder)
 
 

@@ -181,7 +181,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api, session
 def raw(api: Api, *pieces: bytes, half: bool = False) -> bytes:
     """What the server answers to these bytes."""
     port = int(api.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
         for piece in pieces:
             connection.sendall(piece)
         if half:

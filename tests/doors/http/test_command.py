@@ -76,7 +76,7 @@ class Turn:
         self._ask = (f"{made.url}/v1/sessions/{session}/messages", {"text": text}, head)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self.accepted.wait(30)
+        assert self.accepted.wait(120)
 
     def _run(self) -> None:
         path, body, head = self._ask
@@ -99,7 +99,7 @@ class Turn:
 
 
 def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not done():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.02)
@@ -165,7 +165,7 @@ def test_a_second_signal_cuts_off_a_delivery_of_the_schedule_too(tmp_path: Path)
         entry = f'{{cron: "0 0 1 1 *", prompt: What is new?, deliver: [{{webhook: {hooks.url}/}}]}}'
         (tmp_path / "agents.yaml").write_text(f"schedule: {{yearly: {entry}}}\n")
         with door(quick, tmp_path, "--grace-seconds", "600", "--config", str(tmp_path / "agents.yaml")) as made:
-            assert hooked.wait(30)
+            assert hooked.wait(120)
             assert made.process is not None
             made.process.send_signal(signal.SIGTERM)
             until(lambda: not listens(made.port))

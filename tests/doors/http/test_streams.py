@@ -27,7 +27,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 def until(done: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not done():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)
@@ -109,7 +109,7 @@ def test_single_words_go_to_those_who_follow_the_session_alone() -> None:
 
 def test_a_session_is_followed_live(api: Api) -> None:
     session, other = api.create_session(), api.create_session()
-    with httpx.Client(base_url=api.url, timeout=20) as client, following(client, session) as reply:
+    with httpx.Client(base_url=api.url, timeout=120) as client, following(client, session) as reply:
         assert reply.headers["cache-control"] == "no-store"
         api.say(other, "Not for us")
         ended = api.say(session, "Hi")
@@ -132,7 +132,7 @@ def until_ended(reply: httpx.Response) -> Iterator[tuple[str, Any]]:
 
 def test_all_sessions_are_followed_live(api: Api) -> None:
     session = api.create_session()
-    with httpx.Client(base_url=api.url, timeout=20) as client, client.stream("GET", "/v1/events") as reply:
+    with httpx.Client(base_url=api.url, timeout=120) as client, client.stream("GET", "/v1/events") as reply:
         api.say(session, "Hi")
         received = list(until_ended(reply))
     assert {data["session"] for _, data in received} == {session}
@@ -141,14 +141,14 @@ def test_all_sessions_are_followed_live(api: Api) -> None:
 
 def test_the_stream_of_a_session_that_is_removed_ends(api: Api) -> None:
     session = api.create_session()
-    with httpx.Client(base_url=api.url, timeout=20) as client, following(client, session) as reply:
+    with httpx.Client(base_url=api.url, timeout=120) as client, following(client, session) as reply:
         assert api.client.delete(f"/v1/sessions/{session}").status_code == 204
         assert list(events(reply)) == [("deleted", {"event": "deleted"})]
 
 
 def test_a_client_that_leaves_leaves_nothing_behind_and_too_many_are_refused(api: Api) -> None:
     port = int(api.url.rpartition(":")[2])
-    connections = [socket.create_connection(("127.0.0.1", port), timeout=20) for _ in range(4)]
+    connections = [socket.create_connection(("127.0.0.1", port), timeout=120) for _ in range(4)]
     for connection in connections:
         connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -168,7 +168,7 @@ def test_a_client_that_does_not_read_does_not_grow_memory(api: Api) -> None:
         connection.sendall(b"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         until(lambda: api.state.broadcast.open == 1)
         heard = asyncio.run_coroutine_threadsafe(flooded(api), api.served.loop)
-        most_bytes, sent_bytes = heard.result(30)
+        most_bytes, sent_bytes = heard.result(120)
     assert sent_bytes > 20_000_000
     assert most_bytes < 600_000
     until(lambda: api.state.broadcast.open == 0)

@@ -30,7 +30,7 @@ from foldline.cli.main import cli
 from foldline.testing import FakeProvider, FakeReply
 
 TOKEN = "a-token-of-some-length"
-START_SECONDS = 60
+START_SECONDS = 120
 BODY: dict[str, Any] = {"model": "fake-model", "messages": [{"role": "user", "content": "Hello."}]}
 
 

@@ -91,7 +91,7 @@ def proxy(upstream: str, folder: Path, *options: str) -> Iterator[Running]:
         assert _answers(made.url)
         yield made
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0, log.read_text()[-3_000:]
+        assert process.wait(120) == 0, log.read_text()[-3_000:]
     finally:
         process.kill()
         process.wait()

@@ -47,7 +47,7 @@ class Looked:
             for one in several:
                 self.standing(one)
 
-        asyncio.run_coroutine_threadsafe(work(), self.loop).result(20)
+        asyncio.run_coroutine_threadsafe(work(), self.loop).result(120)
 
     def stop(self) -> None:
         """End the streams, as the proxy does when it stops."""
@@ -177,7 +177,7 @@ def test_only_reading_is_allowed_and_a_head_request_of_the_stream_ends(look: Loo
 
 
 def test_the_stream_begins_with_the_state_and_ends_when_the_proxy_stops() -> None:
-    with looked(served_request(1)) as own, httpx.stream("GET", f"{own.url}/foldline/events", timeout=20) as stream:
+    with looked(served_request(1)) as own, httpx.stream("GET", f"{own.url}/foldline/events", timeout=120) as stream:
         assert stream.headers["content-security-policy"]
         lines = stream.iter_lines()
         assert next(line for line in lines if line.startswith("event:")) == "event: state"

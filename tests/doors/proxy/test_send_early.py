@@ -17,7 +17,7 @@ from foldline.doors.proxy.served_request import ServedRequest
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
 from foldline.testing import FakeProvider
 
-LONG_SECONDS = 20
+LONG_SECONDS = 120
 dialects = pytest.mark.parametrize("dialect", list(PATHS))
 
 

@@ -200,7 +200,7 @@ def followed(work: Callable[[ProxyStatus], None], **given: Any) -> list[tuple[st
         events = [one.split(b"\ndata: ") for one in text.split(b"\n\n") if one.startswith(b"event: ")]
         return [(name.removeprefix(b"event: ").decode(), json.loads(data)) for name, data in events]
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return asyncio.run(asyncio.wait_for(run(), 120))
 
 
 def test_a_page_hears_the_state_first_and_then_what_changes() -> None:
@@ -248,7 +248,7 @@ def test_who_follows_after_the_stop_is_sent_away_at_once() -> None:
         assert b"event: state" in (await stream.outbox.next() or b"")
         assert await stream.outbox.next() is None
 
-    asyncio.run(asyncio.wait_for(run(), 20))
+    asyncio.run(asyncio.wait_for(run(), 120))
 
 
 def test_times_are_told_in_utc() -> None:

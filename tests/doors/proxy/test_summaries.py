@@ -149,7 +149,7 @@ def test_a_thread_does_not_wait_for_ever_when_all_is_closed() -> None:
         summarise = summaries.for_request("openai-chat", "m", KEYS["openai-chat"], loop)
         with ThreadPoolExecutor(1) as threads:
             waits = loop.run_in_executor(threads, summarise, PROMPT, 200)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while not fake.requests:
                     await asyncio.sleep(0.005)
             await summaries.aclose()

@@ -20,7 +20,7 @@ from foldline.errors import InvalidInput
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
-LONG_SECONDS = 20
+LONG_SECONDS = 120
 
 
 @dataclass

@@ -21,7 +21,7 @@ YAML = """
 schedule:
   often: {cron: "* * * * *", prompt: What is new?, deliver: [{file: often.md, mode: append}]}
 """
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 
 
 def test_what_is_due_each_second_runs_by_itself_until_the_end_of_the_block(tmp_path: Path) -> None:

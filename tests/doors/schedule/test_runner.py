@@ -463,7 +463,7 @@ class HoldsItsClaim(FileStore):
     def claim(self, key: str) -> bool:
         won = super().claim(key)
         self.claimed.set()
-        assert self.free.wait(30)
+        assert self.free.wait(120)
         return won
 
 

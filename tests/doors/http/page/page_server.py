@@ -126,7 +126,7 @@ def paged(folder: Path) -> Iterator[PageServer]:
         headers = {"Authorization": f"Bearer {TOKEN}"}
         try:
             door.start()
-            with httpx.Client(base_url=door.url, headers=headers, timeout=30) as api:
+            with httpx.Client(base_url=door.url, headers=headers, timeout=120) as api:
                 yield PageServer(door.url, model, served, api)
         finally:
             door.close()
