@@ -22,7 +22,7 @@ WINDOWS: Final = {"never full": 100_000_000, "16,000 tokens": 16_000}
 LOOP_WINDOW_TOKENS: Final = 16_000
 
 
-def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m foldline_bench", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--loop", action="store_true", help="one tool loop of 10,000 turns that begins with thinking")
@@ -30,30 +30,30 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--messages", type=int, help=f"{longest} (default: {usual})")
     parser.add_argument("--policy", help="policies, or all (default: balanced,economical, with --loop all)")
     parser.add_argument("--imports", type=int, default=5, help="times the import is measured (default: %(default)s)")
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print. Takes about a second for each policy and window; with `--loop` half a minute for each."""
-    asked = _arguments(given)
-    sizes: tuple[int, ...] = LOOP_SIZES if asked.loop else SIZES
-    messages = max(sizes) if asked.messages is None else asked.messages
-    wanted = asked.policy or ("all" if asked.loop else "balanced,economical")
+    options = _arguments(argv)
+    sizes: tuple[int, ...] = LOOP_SIZES if options.loop else SIZES
+    messages = max(sizes) if options.messages is None else options.messages
+    wanted = options.policy or ("all" if options.loop else "balanced,economical")
     policies = list(POLICIES) if wanted == "all" else wanted.split(",")
     unknown = [name for name in policies if name not in POLICIES]
-    wrong = "--messages: 2 or more" if messages < 2 else "--imports: 1 or more" if asked.imports < 1 else ""
+    wrong = "--messages: 2 or more" if messages < 2 else "--imports: 1 or more" if options.imports < 1 else ""
     if unknown:
         wrong = f"unknown policy {unknown[0]!r}; known are {', '.join(POLICIES)}"
     if wrong:
         sys.stderr.write(f"foldline_bench: {wrong}\n")
         sys.exit(2)
     sizes = tuple(size for size in sizes if size <= messages) or (messages,)
-    start = import_time(asked.imports)
+    start = import_time(options.imports)
     measured = []
     for policy in policies:
-        measured += [_loop(policy, messages, sizes)] if asked.loop else _session(policy, messages, sizes)
+        measured += [_loop(policy, messages, sizes)] if options.loop else _session(policy, messages, sizes)
     report = {"import_seconds": start.seconds, "import_loads": start.foreign_modules, "turns": measured}
-    sys.stdout.write(f"{json.dumps(report, indent=2)}\n" if asked.json else _table(report))
+    sys.stdout.write(f"{json.dumps(report, indent=2)}\n" if options.json else _table(report))
 
 
 def _session(policy: str, messages: int, sizes: Sequence[int]) -> list[dict[str, Any]]:

@@ -135,20 +135,20 @@ def _text(messages: Sequence[Wire]) -> str:
     return "\n".join(f"[{message['role']}] {message['content']}" for message in messages)
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Run the kit's benchmark and its check on `Foldline`, and print both as the kit does."""
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.conformance")
     parser.add_argument(
         "--python", type=Path, default=KIT_PYTHON, help="interpreter that has compaction-conformance-kit"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    asked = parser.parse_args(given)
-    if not asked.python.exists():
+    options = parser.parse_args(argv)
+    if not options.python.exists():
         sys.stderr.write("compaction-conformance-kit is not installed: python bench/tools/bench_peers.py conformance\n")
         sys.exit(2)
-    spec, form = "foldline_bench.conformance:Foldline", "json" if asked.json else "md"
+    spec, form = "foldline_bench.conformance:Foldline", "json" if options.json else "md"
     for arguments in (["benchmark", "--spec", spec], ["check", spec, "--budgets", "10%,20%,30%"]):
-        command = [str(asked.python), "-m", "compaction_kit.cli", *arguments, "--format", form]
+        command = [str(options.python), "-m", "compaction_kit.cli", *arguments, "--format", form]
         environment = {**worker_environment(), "PYTHONPATH": str(Path(__file__).parents[2])}
         done = subprocess.run(command, env=environment, check=False)
         if done.returncode > 1:  # 1: it flags something, which its table tells

@@ -161,15 +161,15 @@ def replay_planted(
     """Replay a session with the constraint planted, and look for it in each later request."""
     messages, planted = plant(session.messages, constraint.stated, *place)
     sender = _sender(system, session, budget_tokens)
-    given = requests = kept = 0
+    sent_count = requests = kept = 0
     for index, message in enumerate(messages):
         if message.get("role") != "assistant" or not index:
             continue
         try:
-            sent = sender.send(messages[given:index])
+            sent = sender.send(messages[sent_count:index])
         except DoesNotFit:
             sent = Sent((), None)
-        given = index
+        sent_count = index
         if index > planted:
             requests += 1
             kept += holds(sent.messages, constraint.sought)
@@ -237,7 +237,7 @@ def run(
     return out
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Plant, replay and print. Takes about a minute for each budget and policy on the example sessions."""
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.constraints", description=(__doc__ or "")[:90])
     parser.add_argument("sessions", nargs="*", type=Path, help="recorded sessions in the Chat form (examples/sessions)")
@@ -245,19 +245,19 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--policy", default="balanced,economical", help="policies (default: %(default)s)")
     parser.add_argument("--python", type=Path, default=_PYTHON, help="interpreter that has conpact")
     parser.add_argument("--json", type=Path, help="write every replay there")
-    asked = parser.parse_args(given)
+    options = parser.parse_args(argv)
     try:
-        systems = [policy(name).name for name in asked.policy.split(",")]
-        files = asked.sessions or sorted(Path("examples/sessions").glob("*.json.gz"))
+        systems = [policy(name).name for name in options.policy.split(",")]
+        files = options.sessions or sorted(Path("examples/sessions").glob("*.json.gz"))
         sessions = [session for session in map(read_session, files) if session.dialect == "openai-chat"]
-        budgets = [int(budget) for budget in asked.budget.split(",")]
-        results = run(sessions, constraints_of(asked.python), [f"RecentN({RECENT})", *systems], budgets, _say)
+        budgets = [int(budget) for budget in options.budget.split(",")]
+        results = run(sessions, constraints_of(options.python), [f"RecentN({RECENT})", *systems], budgets, _say)
     except FoldlineError as error:
         sys.stderr.write(f"foldline_bench.constraints: {error}\n")
         sys.exit(2)
-    if asked.json:
+    if options.json:
         plain: list[dict[str, Any]] = [asdict(one) for one in results]
-        asked.json.write_text(json.dumps(plain, indent=1), encoding="utf-8")
+        options.json.write_text(json.dumps(plain, indent=1), encoding="utf-8")
     sys.stdout.write(table(results))
 
 

@@ -39,7 +39,7 @@ PHASES: Final[dict[str, dict[str, float]]] = {
 which LiteLLM can hold on one slow core, and 32 times. Under the last nobody waits."""
 
 
-def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.proxy", description=__doc__)
     parser.add_argument("--ways", default=",".join((DIRECT, *WAYS)), help="what to compare (default: %(default)s)")
     parser.add_argument("--phases", default=",".join(PHASES), help="loads (default: %(default)s)")
@@ -51,19 +51,19 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write all figures there")
     for name, program in PROGRAMS.items():
         parser.add_argument(f"--{name}", default=program.command, metavar="COMMAND", help="default: %(default)s")
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
-def _loads(asked: argparse.Namespace, url: str) -> dict[str, LoadPlan]:
+def _loads(options: argparse.Namespace, url: str) -> dict[str, LoadPlan]:
     def load(**more: Any) -> LoadPlan:
         return LoadPlan(
             url=url,
             key=KEY,
-            clients=asked.clients,
-            seconds=asked.seconds,
-            warm_seconds=asked.warm_seconds,
+            clients=options.clients,
+            seconds=options.seconds,
+            warm_seconds=options.warm_seconds,
             words=_WORDS,
-            turns=asked.turns,
+            turns=options.turns,
             **more,
         )
 
@@ -84,14 +84,14 @@ def _once(way: str, phase: str, number: int, wanted: LoadPlan, watched: dict[str
     return RoundReport(way, phase, number, seen, cpu, peak)
 
 
-def _machine(asked: argparse.Namespace) -> dict[str, Any]:
+def _machine(options: argparse.Namespace) -> dict[str, Any]:
     """The machine and versions that the figures depend on."""
     model = next((line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if "model name" in line), "")
     affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     load = os.getloadavg() if hasattr(os, "getloadavg") else None
     versions = {name: version(name) for name in ("foldline",)}
-    if "litellm" in asked.ways:
-        versions["litellm"] = _version_of(asked.litellm)
+    if "litellm" in options.ways:
+        versions["litellm"] = _version_of(options.litellm)
     return {
         "cores": len(affinity(0)) if affinity else os.cpu_count(),
         "processor": model or platform.processor(),
@@ -116,43 +116,43 @@ def _version_of(command: str) -> str:
     return subprocess.run([python, "-c", asks], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print; takes about (seconds + warm-up) × ways × phases × rounds."""
-    asked = _arguments(given)
-    ways, phases = asked.ways.split(","), asked.phases.split(",")
+    options = _arguments(argv)
+    ways, phases = options.ways.split(","), options.phases.split(",")
     for what, names, known in (("way", ways, (DIRECT, *WAYS)), ("load", phases, tuple(PHASES))):
         unknown = [name for name in names if name not in known]
         if unknown:
             sys.stderr.write(f"foldline_bench.proxy: unknown {what} {unknown[0]!r}; known are {', '.join(known)}\n")
             sys.exit(2)
-    machine = _machine(asked)
+    machine = _machine(options)
     try:
-        measured = list(_measured(asked, ways, phases))
+        measured = list(_measured(options, ways, phases))
     except NotUpError as error:
         sys.stderr.write(f"foldline_bench.proxy: {error}\n")
         sys.exit(1)
     rows = figures(measured)
-    if asked.json:
-        report = {"machine": machine, "asked": vars(asked), "figures": [row.as_json() for row in rows]}
-        Path(asked.json).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
-    sys.stdout.write(f"{_head(machine, asked)}{table(rows)}")
+    if options.json:
+        report = {"machine": machine, "asked": vars(options), "figures": [row.as_json() for row in rows]}
+        Path(options.json).write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    sys.stdout.write(f"{_head(machine, options)}{table(rows)}")
 
 
-def _measured(asked: argparse.Namespace, ways: Sequence[str], phases: Sequence[str]) -> Iterator[RoundReport]:
+def _measured(options: argparse.Namespace, ways: Sequence[str], phases: Sequence[str]) -> Iterator[RoundReport]:
     """All measurements in their order: load after load, round after round, way after way."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         upstream = stack.enter_context(upstream_running(_WORDS))
         programs: dict[str, ServerProcess] = {}
         for name in dict.fromkeys(WAYS[way].program for way in ways if way != DIRECT):
-            command = str(Path(getattr(asked, name)).absolute())
+            command = str(Path(getattr(options, name)).absolute())
             programs[name] = stack.enter_context(PROGRAMS[name].start(upstream.url, folder, command))
         for phase in phases:
-            for number in range(asked.rounds):
+            for number in range(options.rounds):
                 for way in ways:
                     proxy = None if way == DIRECT else programs[WAYS[way].program]
                     path = "/v1/chat/completions" if way == DIRECT else WAYS[way].path
-                    wanted = _loads(asked, f"{(proxy or upstream).url}{path}")[phase]
+                    wanted = _loads(options, f"{(proxy or upstream).url}{path}")[phase]
                     watched = {"upstream": upstream, **({"proxy": proxy} if proxy else {})}
                     one = _once(way, phase, number, wanted, watched)
                     _print_round(one)
@@ -164,11 +164,11 @@ def _print_round(one: RoundReport) -> None:
     sys.stderr.write(f"{one.phase} {one.round + 1} {one.way}: {rate:.1f} requests/s {dict(one.seen.faults) or ''}\n")
 
 
-def _head(machine: dict[str, Any], asked: argparse.Namespace) -> str:
+def _head(machine: dict[str, Any], options: argparse.Namespace) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     return (
         f"{machine['cores']} cores ({machine['processor']}), Python {machine['python']}, {versions}\n"
-        f"{asked.clients} connections, {asked.rounds} rounds of {asked.seconds:g} s, answers of {_WORDS} events\n"
+        f"{options.clients} connections, {options.rounds} rounds of {options.seconds:g} s, answers of {_WORDS} events\n"
     )
 
 

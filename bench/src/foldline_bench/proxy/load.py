@@ -1,7 +1,7 @@
 """The clients of a measurement: `python -m foldline_bench.proxy.load` loads one address and prints a JSON report.
 
 Every client has a connection of its own and a conversation that grows by each answer, as agents have them; it reads
-HTTP by hand, so that the clients are not what is measured. What was asked is checked against what was answered.
+HTTP by hand, so that the clients are not what is measured. Each answer is checked against its request.
 """
 
 from __future__ import annotations
@@ -298,11 +298,11 @@ async def load(wanted: LoadPlan) -> LoadReport:
     return seen
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Read a plan as JSON, run it, print the report as JSON."""
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.proxy.load", description=__doc__)
     parser.add_argument("wanted", help="the fields of Load as JSON")
-    wanted = LoadPlan(**json.loads(parser.parse_args(given).wanted))
+    wanted = LoadPlan(**json.loads(parser.parse_args(argv).wanted))
     # A pause of the clients would look like one of the proxy. A run is too short for its memory to matter.
     gc.disable()
     seen = asyncio.run(load(wanted))

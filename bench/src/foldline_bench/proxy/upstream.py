@@ -125,14 +125,14 @@ async def serve_upstream(words: int, port: int = 0) -> asyncio.Server:
     return await loop.create_server(lambda: FakeModelServer(loop, words), "127.0.0.1", port, backlog=1024)
 
 
-def main(given: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Serve until killed; the port is the first line of the output."""
     parser = argparse.ArgumentParser(prog="python -m foldline_bench.proxy.upstream", description=__doc__)
     parser.add_argument("--words", type=int, required=True)
-    asked = parser.parse_args(given)
+    options = parser.parse_args(argv)
 
     async def run() -> None:
-        server = await serve_upstream(asked.words)
+        server = await serve_upstream(options.words)
         sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
         sys.stdout.flush()
         await server.serve_forever()
