@@ -290,8 +290,9 @@ def _route(path: str) -> tuple[Form, bool] | None:
     for row in ROWS.values():
         for known in row.paths:
             found = known.ending.search(path)
-            # Clients put the version of their base URL in front, which is /v1 with most of them.
-            if found and path[: found.start()] in ("/v1", f"/{row.version}"):
+            prefix = path[: found.start()] if found else ""
+            # Clients put the version of their base URL in front, which is /v1 with most of them; Vertex AI the project.
+            if prefix in ("/v1", f"/{row.version}") or prefix.startswith("/v1/projects/"):
                 return _FORMS[row.name], known.counting
     return None
 
