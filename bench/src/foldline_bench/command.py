@@ -203,8 +203,8 @@ def _progress() -> Iterator[Callable[[BenchProgress], None]]:
                 bar.console.print(_ended(step))
                 bar.reset(task, description="starting", total=None)
             else:
-                said = f"{step.budget_tokens:,} {step.system}"
-                bar.update(task, description=said, completed=step.done, total=step.total)
+                description = f"{step.budget_tokens:,} {step.system}"
+                bar.update(task, description=description, completed=step.done, total=step.total)
 
         yield on_step
 

@@ -224,9 +224,9 @@ def _select(patterns: Sequence[str], offered: Sequence[SystemRow]) -> list[Syste
             own_system(pattern)
             named = [pattern]
         wanted.update(dict.fromkeys(named))
-    known = {row["name"]: row for row in offered}
+    by_name = {row["name"]: row for row in offered}
     return (
-        [known.get(name, SystemRow(name=name, peer=None, packages={})) for name in wanted] if patterns else [*offered]
+        [by_name.get(name, SystemRow(name=name, peer=None, packages={})) for name in wanted] if patterns else [*offered]
     )
 
 

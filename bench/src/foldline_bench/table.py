@@ -134,19 +134,21 @@ def notes(budget: BudgetResult) -> list[str]:
     out = []
     for run in budget["runs"]:
         figures = run["figures"]
-        said = []
+        remarks = []
         if run["died"] is not None:
-            said.append(f"its process ended early: {run['died']}")
+            remarks.append(f"its process ended early: {run['died']}")
         if run["unfinished"]:
-            said.append(f"{plural(len(run['unfinished']), 'session')} not finished")
+            remarks.append(f"{plural(len(run['unfinished']), 'session')} not finished")
         if figures is not None:
             broken = {**figures["hard_rules"], **figures["soft_rules"]}
-            said += [", ".join(f"{rule} {count:,}" for rule, count in broken.items())] if broken else []
-            said += [f"first error: {figures['first_error']}"] if figures["first_error"] else []
+            remarks += [", ".join(f"{rule} {count:,}" for rule, count in broken.items())] if broken else []
+            remarks += [f"first error: {figures['first_error']}"] if figures["first_error"] else []
             made = figures["summaries"]
-            said += [f"{plural(made['calls'], 'summary call')}, {_part(figures)} of its cost"] if made["calls"] else []
-        if said:
-            out.append(f"{run['system']}: {'; '.join(said)}")
+            remarks += (
+                [f"{plural(made['calls'], 'summary call')}, {_part(figures)} of its cost"] if made["calls"] else []
+            )
+        if remarks:
+            out.append(f"{run['system']}: {'; '.join(remarks)}")
     return out
 
 

@@ -61,9 +61,11 @@ def _left_out(result: BenchResult) -> str:
         for budget in result["budgets"]
         for name in budget["too_small"]
     ]
-    said = [f"{foreign(one['file'], 300)}: {foreign(one['reason'], 300)}" for one in result["left_out"]] + small
-    rows = "".join(f"<li>{one}</li>" for one in said)
-    return f"<details><summary>Sessions left out ({len(said):,})</summary><ul>{rows}</ul></details>" if said else ""
+    entries = [f"{foreign(one['file'], 300)}: {foreign(one['reason'], 300)}" for one in result["left_out"]] + small
+    rows = "".join(f"<li>{one}</li>" for one in entries)
+    return (
+        f"<details><summary>Sessions left out ({len(entries):,})</summary><ul>{rows}</ul></details>" if entries else ""
+    )
 
 
 def _absent(result: BenchResult) -> str:

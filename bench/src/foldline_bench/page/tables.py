@@ -102,14 +102,14 @@ def _wrong(run: SystemRun) -> str:
 def tables(budget: BudgetResult) -> str:
     """All figures, by kind of work, times, and notes."""
     stress = stress_table(budget)
-    said = "".join(f"<li>{foreign(line, 600)}</li>" for line in notes(budget))
+    remarks = "".join(f"<li>{foreign(line, 600)}</li>" for line in notes(budget))
     return "\n".join(
         (
             _table(main_table(budget), "All figures"),
             f"<details><summary>What the columns mean</summary><pre>{escaped(LEGEND)}</pre></details>",
             _table(by_group(budget), "Cost and far recall by kind of work"),
             _table(stress, "CPU time over length") if stress is not None else "",
-            f"<details><summary>What else has to be said</summary><ul>{said}</ul></details>" if said else "",
+            f"<details><summary>Remarks</summary><ul>{remarks}</ul></details>" if remarks else "",
         )
     )
 

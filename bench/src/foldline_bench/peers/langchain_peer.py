@@ -195,8 +195,8 @@ class _Summarize(_Base):
     def _summary(self, messages: Sequence[BaseMessage]) -> str:
         assert self._middleware is not None
         prompt = self._middleware.summary_prompt.format(messages=get_buffer_string(messages, format="xml")).rstrip()
-        said = [self._history.wire(message) for message in messages]
-        return self._summariser.summarize([{"role": "user", "content": prompt}], said=said)
+        wires = [self._history.wire(message) for message in messages]
+        return self._summariser.summarize([{"role": "user", "content": prompt}], said=wires)
 
     def view(self, history: Sequence[Wire]) -> Any:
         assert self._middleware is not None

@@ -44,9 +44,9 @@ litellm_settings:
 
 def _quiet(folder: Path) -> dict[str, str]:
     """An environment in which nothing of the user's own settings is found."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
+    passed = {name: os.environ[name] for name in ("PATH", "LANG", "SYSTEMROOT") if name in os.environ}
     home = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")}
-    return {**kept, **home, "NO_PROXY": "*"}
+    return {**passed, **home, "NO_PROXY": "*"}
 
 
 @contextmanager

@@ -147,8 +147,8 @@ def _measure(
     if not job.peer and job.system != NONE:
         cold = make(recording, pauses=Pauses(COLD_EVERY, own_system(job.system, job.told_rule).rule.lifetime_seconds))
         sender = CheckedSender(cold.sender, allowance)
-        told = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
-        cold_figures(figures, told, rules)
+        cold_run = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
+        cold_figures(figures, cold_run, rules)
     if made.best is not None:
         figures["bound"] = made.best(done)
     emit(session=done.session, figures=figures)
