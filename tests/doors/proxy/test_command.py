@@ -373,7 +373,7 @@ def refused(*options: str, **environ: str) -> str:
 
 def test_a_start_that_cannot_be_is_refused_in_words(tmp_path: Path) -> None:
     assert "--upstream" in refused(FOLDLINE_UPSTREAM="")
-    assert "base_url" in refused("--upstream", "nowhere", "--port", "0")
+    assert "--upstream: must" in refused("--upstream", "nowhere", "--port", "0")
     assert "password" in refused("--upstream", "https://a:secret@b.example", "--port", "0")
     assert "--strict" in refused("--strict", "--dry-run")
     assert "--token-file" in refused("--host", "0.0.0.0")
