@@ -1,11 +1,24 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain, combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foldline.codecs import codec
-from foldline.replay.recall import MeasuredMessage, MessageReader, Reference, facts, references
+from foldline.replay import HitCount, RecallCounts, Rereads
+from foldline.replay.recall import (
+    MeasuredMessage,
+    MessageReader,
+    Reference,
+    facts,
+    met_references,
+    most_near_lines,
+    references,
+)
 from foldline.tokens import ESTIMATE
 
 FAR_TEXT = "plain words of no note " * 3_000  # over 8,000 tokens, and no fact in it
@@ -102,9 +115,9 @@ def test_a_reply_refers_to_facts_that_occurred_before_it() -> None:
     [found] = references(history, [range(5, 6)])
     back = [sum(message.tokens for message in history[start:5]) for start in (1, 2)]
     assert found == (
-        Reference("near_fact", back_tokens=0, line="", results_only=False),
-        Reference("src/app.py", back_tokens=back[0], line="mend src/app.py please", results_only=False),
-        Reference("src/only_result.py", back_tokens=back[1], line="src/only_result.py: error", results_only=True),
+        Reference("near_fact", 0, "near_fact", results_only=False, source=3),
+        Reference("src/app.py", back[0], "mend src/app.py please", results_only=False, source=0),
+        Reference("src/only_result.py", back[1], "src/only_result.py: error", results_only=True, source=1),
     )
     assert [reference.far for reference in found] == [False, True, True]
 
@@ -133,3 +146,99 @@ def test_a_reply_of_several_items_refers_as_one() -> None:
     )
     [found] = references(items, [range(1, 3)])
     assert {reference.fact for reference in found} == {"src/a.py", "src/b.py"}
+
+
+# --- what a request shows, and what has to be read again --------------------------------------------------------------
+
+SEEN = (
+    {"role": "user", "content": "mend src/app.py please"},
+    {"role": "tool", "tool_call_id": "c", "content": "src/app.py: 10 lines\nlib/near.py: an error in line_seven  "},
+    {"role": "assistant", "content": "lib/near.py, src/app.py and line_seven"},
+)
+
+
+def met(*view: dict[str, Any], feasible: int = 9) -> tuple[RecallCounts, Rereads]:
+    history = seen(*SEEN)
+    [found] = references(history, [range(2, 3)])
+    return met_references(found, seen(*view), feasible=feasible, sizes_tokens=lambda place: 100 + place)
+
+
+def test_a_request_with_all_lines_leaves_nothing_to_read_again() -> None:
+    counts, rereads = met(*SEEN[:2])
+    assert counts.near == counts.near_line == HitCount(3, 3)
+    assert rereads == Rereads()
+
+
+def test_a_name_without_its_line_is_read_again_in_the_high_figure_alone() -> None:
+    counts, rereads = met(SEEN[0], {"role": "user", "content": "seen: lib/near.py, line_seven"})
+    assert (counts.near, counts.near_line) == (HitCount(3, 3), HitCount(0, 3))
+    assert rereads == Rereads(low=(), high=(101,))
+
+
+def test_each_message_is_read_again_once_for_all_that_it_held() -> None:
+    counts, rereads = met()
+    assert (counts.near, counts.near_line, counts.far) == (HitCount(0, 3), HitCount(0, 3), HitCount())
+    assert rereads == Rereads(low=(101,), high=(101,))
+
+
+def test_near_lines_are_compared_with_what_is_feasible() -> None:
+    assert met(*SEEN[:2], feasible=2)[0].near_feasible == HitCount(2, 2)  # more than feasible is over the limit
+    assert met(SEEN[0], feasible=2)[0].near_feasible == HitCount(0, 2)
+
+
+def test_a_far_reference_is_no_near_one() -> None:
+    history = seen(*HISTORY)
+    [found] = references(history, [range(5, 6)])
+    counts, rereads = met_references(found, history[3:5], feasible=1, sizes_tokens=lambda _place: 7)
+    assert (counts.near, counts.near_line, counts.far, counts.line) == (
+        HitCount(1, 1),
+        HitCount(1, 1),
+        HitCount(0, 2),
+        HitCount(0, 2),
+    )
+    assert rereads == Rereads(low=(7, 7), high=(7, 7))
+
+
+def feasible(lines: Sequence[tuple[str, int]], room_tokens: int, *, system: str = "") -> int:
+    """The most near references, of so many to each line, whose lines are shown in so many tokens."""
+    wires = [{"role": "system", "content": system}, *({"role": "user", "content": line} for line, _ in lines)]
+    asked = [
+        Reference(f"{line}{number}", 0, line, results_only=False, source=place)
+        for place, (line, count) in enumerate([(system, 1 if system else 0), *lines])
+        for number in range(count)
+    ]
+    return most_near_lines(asked, seen(*wires), room_tokens, ESTIMATE)
+
+
+def test_all_lines_are_feasible_where_there_is_room() -> None:
+    assert feasible([("one line", 2), ("another line", 1)], 1_000) == 3
+
+
+def test_lines_of_the_system_text_take_no_room() -> None:
+    assert feasible([], 0, system="Be brief.") == 1
+    assert feasible([("a long line " * 100, 1)], 20, system="Be brief.") == 1
+
+
+def test_a_line_that_two_references_share_is_counted_once() -> None:
+    line = "some words " * 20
+    tokens = ESTIMATE.text(line)
+    assert feasible([(line, 5)], tokens + 12) == 5
+    assert feasible([(line, 5), (line, 5)], tokens + 12) == 10
+
+
+def test_far_references_are_no_near_lines() -> None:
+    history = seen(*HISTORY)
+    [found] = references(history, [range(5, 6)])
+    assert most_near_lines(found, history, 10_000, ESTIMATE) == 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), max_size=7, unique_by=lambda line: line[0]),
+    st.integers(0, 120),
+)
+def test_no_choice_of_lines_shows_more_than_is_feasible(sizes: list[tuple[int, int]], room_tokens: int) -> None:
+    lines = [("word " * words, count) for words, count in sizes]
+    most = feasible(lines, room_tokens)
+    for choice in chain.from_iterable(combinations(lines, count) for count in range(len(lines) + 1)):
+        if sum(ESTIMATE.text(line) for line, _ in choice) <= room_tokens - 12:
+            assert sum(count for _, count in choice) <= most

@@ -11,8 +11,9 @@ from tests.property.depth import costly
 from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep, request_price
 from foldline.errors import Part
-from foldline.replay import NONE, HitCount, Mark, RecallCounts, Replay, SummaryCall, Turn
-from foldline.replay.results import bill_tokens, percentile, rows
+from foldline.replay import NONE, HitCount, Mark, RecallCounts, Replay, Rereads, SummaryCall, Turn
+from foldline.replay.results import bill_tokens, percentile, reread_tokens
+from foldline.replay.rows import rows
 
 
 def test_the_share_of_nothing_is_not_a_number() -> None:
@@ -143,6 +144,14 @@ def test_long_requests_are_billed_by_the_step_that_they_pass() -> None:
     assert bill_tokens([turn], rule) == pytest.approx(2 * 1.25 * 250_000 + 2 * 300_000 + 1.5 * 5 * 100)
 
 
+def test_what_is_read_again_costs_one_more_request_each() -> None:
+    again = Rereads(low=(500,), high=(500, 3_000))
+    turn = Turn(index=0, messages=2, recorded_tokens=0, tokens=2_000, rereads=again)
+    low = 2_000 * 0.1 + 500 * 1.25
+    assert reread_tokens([turn], CACHE_RULES["anthropic"]) == pytest.approx((low, low + 2_000 * 0.1 + 3_000 * 1.25))
+    assert reread_tokens([], CACHE_RULES["anthropic"]) == (0.0, 0.0)
+
+
 # --- one row per policy -----------------------------------------------------------------------------------------------
 
 FOLD = Mark(0, 2, "mask", "trigger", 90, 10)
@@ -197,6 +206,31 @@ def test_recall_per_session_leaves_out_those_with_too_few_references() -> None:
     assert row.far_tool is None
     assert (row.sessions_with_far, row.sessions_with_far_tool) == (2, 0)
     assert row.recall.far == HitCount(5, 10)
+
+
+def test_re_reads_are_by_requests_and_their_bill_is_of_the_median_session() -> None:
+    def again(low: int, high: int) -> dict[str, Any]:
+        sizes = Rereads(low=(9,) * low, high=(9,) * high)
+        return {"cost_tokens": 50, "rereads": sizes, "reread_tokens": (10.0 * low, 10.0 * high)}
+
+    replays = [costing(name, NONE, 100) for name in "abc"]
+    replays += [replayed("a", "p", again(0, 1)), replayed("b", "p", again(1, 2)), replayed("c", "p", again(2, 3))]
+    none, row = rows(replays)
+    assert (none.with_rereads_low, none.with_rereads_high, none.rereads_high) == (1.0, 1.0, 0.0)
+    assert (row.with_rereads_low, row.with_rereads_high) == (0.6, 0.7)
+    assert (row.rereads_low, row.rereads_high) == (1.0, 2.0)
+    [alone] = rows(replays[3:4])
+    assert (alone.with_rereads_low, alone.with_rereads_high, alone.rereads_high) == (None, None, 1.0)
+
+
+def test_near_lines_are_the_mean_over_sessions_by_what_is_feasible() -> None:
+    def near(kept: int, feasible: int) -> dict[str, Any]:
+        counts = RecallCounts(near_line=HitCount(kept, 9), near_feasible=HitCount(kept, feasible))
+        return {"recall": counts}
+
+    [row] = rows([replayed("a", "p", near(4, 4)), replayed("b", "p", near(2, 4)), replayed("c", "p", near(0, 2))])
+    assert row.near_line == 0.75
+    assert row.as_json()["recall"]["near_line"] == {"kept": 6, "total": 27, "share": 6 / 27}
 
 
 def test_faults_folds_and_sizes_are_summed() -> None:

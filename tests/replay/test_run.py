@@ -20,12 +20,15 @@ from foldline.recorded.sessions import Session
 from foldline.replay import (
     NONE,
     HitCount,
+    Managed,
     MeasuredSession,
     Replay,
+    Rereads,
     Sent,
     SummaryCall,
     Turn,
     bill_tokens,
+    context_for,
     policy_named,
     replay,
 )
@@ -357,3 +360,79 @@ def test_a_short_common_beginning_of_a_message_counts_for_nothing() -> None:
 def test_a_request_that_lost_its_end_breaks_the_prefix() -> None:
     before, now = said("a", "b"), said("a")
     assert common_prefix_tokens(before, now, ESTIMATE) == (now[0].tokens, False)
+
+
+# --- near lines and re-reads ------------------------------------------------------------------------------------------
+
+
+def shown_lines(wires: Sequence[Wire]) -> set[str]:
+    """The lines of some requests' messages, worked out without the measures."""
+    texts = [str(wire.get("content") or "") for wire in wires]
+    calls = [call["function"] for wire in wires for call in wire.get("tool_calls") or ()]
+    texts += [f"{call['name']} {call['arguments']}" for call in calls]
+    return {line.strip() for text in texts for line in text.splitlines()}
+
+
+@pytest.mark.parametrize("policy", ["balanced", "sliding"])
+def test_near_lines_and_re_reads_are_those_of_a_plain_search(policy: str) -> None:
+    [path] = [path for path in EXAMPLES if path.name.startswith("tau-airline-46")]
+    recording = MeasuredSession(read_session(path))
+    sent: list[Sequence[Wire]] = []
+    window = 6_000
+
+    class Watched:
+        """Notes what a policy sends."""
+
+        def __init__(self) -> None:
+            self.inner = Managed(context_for(recording, policy, window=window, rule=ANTHROPIC))
+
+        def send(self, new: Sequence[Wire]) -> Sent:
+            made = self.inner.send(new)
+            sent.append(made.messages)
+            return made
+
+    done = replay(recording, policy, window=window, rule=ANTHROPIC, sender=Watched())
+    assert done.refused == 0
+    near = kept = low = high = 0
+    for references, wires in zip(recording.references, sent, strict=True):
+        lines = shown_lines(wires)
+        words = set().union(*(recording.reader.copy().read(wire).facts for wire in wires))
+        near += sum(not ref.far for ref in references)
+        kept += sum(not ref.far and ref.line in lines for ref in references)
+        low += len({ref.source for ref in references if ref.fact not in words})
+        high += len({ref.source for ref in references if ref.line not in lines})
+    assert done.recall.near_line == HitCount(kept, near)
+    assert done.rereads == (low, high)
+    assert 0 < low <= high
+    assert done.cost_tokens < done.with_rereads_tokens[0] <= done.with_rereads_tokens[1]
+
+
+def test_no_management_has_nothing_to_read_again() -> None:
+    done = run(chat(20), NONE)
+    assert done.rereads == (0, 0)
+    assert done.with_rereads_tokens == (done.cost_tokens, done.cost_tokens)
+    assert done.recall.near_line.kept == done.recall.near_line.total > 0
+
+
+def asked_about(text: str) -> Session:
+    """A question with a long text, and its reply."""
+    messages = ({"role": "user", "content": f"{text}\nsrc/app.py"}, {"role": "assistant", "content": "src/app.py"})
+    return Session(name="question", dialect="openai-chat", messages=messages)
+
+
+def test_what_is_read_again_has_at_most_half_of_the_limit() -> None:
+    class Empty:
+        """Sends one word for whatever there was."""
+
+        def send(self, new: Sequence[Wire]) -> Sent:
+            return Sent(({"role": "user", "content": "go on"},), None)
+
+    done = run(asked_about(FILLER * 40), "nothing", sender=Empty())
+    assert [turn.rereads for turn in done.turns] == [Rereads((4_000,), (4_000,))]
+
+
+def test_a_refused_request_lacks_everything() -> None:
+    [turn] = run(asked_about("never cut_me_short " * 600), "balanced", window=600).turns
+    assert turn.refused
+    assert turn.recall.near_line == HitCount(0, 1)
+    assert turn.rereads == Rereads((300,), (300,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from foldline.replay.results import ENOUGH, PolicyRow, rows
+from foldline.replay.results import ENOUGH
+from foldline.replay.rows import PolicyRow, rows
 
 __all__ = ["ENOUGH", "PolicyRow", "rows"]

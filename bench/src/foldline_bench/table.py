@@ -16,12 +16,15 @@ __all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "stress_table",
 
 LEGEND: Final = """\
 cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
-cold    the same with cold caches at every 20th request: policies of ours are replayed once more and told of the
+bill    cost with all that the agent has to read again: one more request for each earlier message that held a name
+        (low), or a line with it (high), which a reply uses and its request lacks; reads: such messages by requests
+cold    cost with cold caches at every 20th request: policies of ours are replayed once more and told of the
         pauses, other systems know no clock and are priced anew; openai, no cache: under other prices
 by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone; by needs: by the
         least at the same far recall for one who knows what all replies will refer to, which nobody can
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
-        is; tool: only results had it; 2k, 32k: other distances (means over sessions with 3 or more such references)
+        is; tool: only results had it; 2k, 32k: other distances; near line: whole lines of what stood nearer, by the
+        most that any request in the budget can show (means over sessions with 3 or more such references)
 hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
 over    requests over the budget, and the largest by the budget; ms: CPU of one request; errors: inside the system
 95 %    the interval, of 5 sessions or more
@@ -59,17 +62,24 @@ def _recall_cell(kept: MetReferences) -> str:
 _COLUMNS: Final[tuple[tuple[str, Callable[[SystemFigures], str]], ...]] = (
     ("cost", _ratio),
     ("95 %", lambda one: _between(one["cost"][FRONT_RULE]["warm"]["ratio"])),
+    ("bill\nlow", lambda one: _median(one["rereads"]["low"]["ratio"])),
+    ("bill\nhigh", lambda one: _median(one["rereads"]["high"]["ratio"])),
+    ("95 %", lambda one: _between(one["rereads"]["high"]["ratio"])),
     ("cold", lambda one: _ratio(one, kind="cold")),
     ("openai", lambda one: _ratio(one, "openai")),
     ("no\ncache", lambda one: _ratio(one, "nocache")),
     ("by\nbest", lambda one: _median(one["bound"])),
     ("by\nneeds", lambda one: _median(one["needs_bound"])),
+    ("near\nline", lambda one: _recall_cell(one["recall"]["near_feasible"])),
+    ("95 %", lambda one: _between(one["recall"]["near_feasible"]["per_session"])),
     ("far", lambda one: _recall_cell(one["recall"]["beyond"][1])),
     ("95 %", lambda one: _between(one["recall"]["beyond"][1]["per_session"])),
-    ("line", lambda one: _recall_cell(one["recall"]["line"])),
+    ("far\nline", lambda one: _recall_cell(one["recall"]["line"])),
     ("tool", lambda one: _recall_cell(one["recall"]["far_tool"])),
     ("2k", lambda one: _recall_cell(one["recall"]["beyond"][0])),
     ("32k", lambda one: _recall_cell(one["recall"]["beyond"][2])),
+    ("reads\nlow %", lambda one: f"{100 * one['rereads']['low_share']:.0f}"),
+    ("reads\nhigh %", lambda one: f"{100 * one['rereads']['high_share']:.0f}"),
     ("hard\n%", lambda one: _percent(one["hard_share"])),
     ("any\n%", lambda one: _percent(one["invalid_share"])),
     ("over\n%", lambda one: _percent(one["over_share"])),

@@ -25,6 +25,8 @@ __all__ = [
     "Provenance",
     "RecallFigures",
     "RequestSeconds",
+    "RereadFigures",
+    "Rereading",
     "SessionFigures",
     "SessionRecall",
     "SessionRow",
@@ -71,12 +73,29 @@ class SummaryCosts(TypedDict):
 
 
 class SessionRecall(TypedDict):
-    """[kept, total] of the references of one session; `beyond` by distance, its second is "far"."""
+    """[kept, total] of the references of one session; `beyond` by distance, its second is "far".
+
+    `near` are those that are not far, `line` and `near_line` the whole lines of both. `near_feasible` is `near_line` by
+    what any request in the budget could show.
+    """
 
     all: list[int]
     beyond: list[list[int]]
     line: list[int]
     far_tool: list[int]
+    near: list[int]
+    near_line: list[int]
+    near_feasible: list[int]
+
+
+class Rereading(TypedDict):
+    """Messages to read again, as `foldline.replay.Rereads` has them: their number, and their price by rule.
+
+    [low, high] each.
+    """
+
+    messages: list[int]
+    cost: dict[str, list[float]]
 
 
 class BoundFigures(TypedDict):
@@ -127,6 +146,7 @@ class SessionFigures(TypedDict):
     cost: dict[str, Price]
     summaries: SummaryCosts
     recall: SessionRecall
+    rereads: Rereading
     cpu_seconds: list[float]
     bound: BoundFigures | None
 
@@ -164,6 +184,21 @@ class RecallFigures(TypedDict):
     beyond: list[MetReferences]
     line: MetReferences
     far_tool: MetReferences
+    near: MetReferences
+    near_line: MetReferences
+    near_feasible: MetReferences
+
+
+class RereadFigures(TypedDict):
+    """What has to be read again, low and high: messages by requests, and the bill that includes them.
+
+    The bill is that of FRONT_RULE with warm caches.
+    """
+
+    low_share: float
+    high_share: float
+    low: SystemPrice
+    high: SystemPrice
 
 
 class RequestSeconds(TypedDict):
@@ -203,6 +238,7 @@ class SystemFigures(TypedDict):
     soft_rules: dict[str, int]
     cost: dict[str, dict[str, SystemPrice]]
     recall: RecallFigures
+    rereads: RereadFigures
     cpu: RequestSeconds
     summaries: SummaryCosts
     bound: Interval | None

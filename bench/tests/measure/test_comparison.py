@@ -29,7 +29,16 @@ def session(cost: float, far: tuple[int, int] = (1, 4), **changes: Any) -> Sessi
         "soft_rules": {},
         "cost": {"anthropic": Price(warm=cost, cold=2 * cost)},
         "summaries": NO_SUMMARIES,
-        "recall": {"all": [8, 10], "beyond": [[2, 4], list(far), [0, 0]], "line": [0, far[1]], "far_tool": [0, 1]},
+        "recall": {
+            "all": [8, 10],
+            "beyond": [[2, 4], list(far), [0, 0]],
+            "line": [0, far[1]],
+            "far_tool": [0, 1],
+            "near": [6, 6],
+            "near_line": [4, 6],
+            "near_feasible": [4, 5],
+        },
+        "rereads": {"messages": [1, 2], "cost": {"anthropic": [10, 20]}},
         "cpu_seconds": [0.001] * 9 + [0.1],
         "bound": None,
     }
@@ -59,6 +68,22 @@ def test_recall_is_pooled_and_the_mean_of_sessions_with_enough_references() -> N
     assert (far["per_session"]["value"], far["per_session"]["sessions"]) == (0.625, 2)
     tool = figures_over(own, own)["recall"]["far_tool"]
     assert (tool["pooled"], tool["per_session"]) == (0.0, None)
+
+
+def test_the_bill_with_re_reads_is_the_median_session_and_they_are_by_requests() -> None:
+    base = [session(100), session(100), session(1_000)]
+    again = figures_over([session(50), session(80), session(900)], base)["rereads"]
+    assert again["low"]["ratio"] is not None
+    assert again["high"]["ratio"] is not None
+    assert (again["low"]["ratio"]["value"], again["high"]["ratio"]["value"]) == (0.9, 0.92)
+    assert (again["low"]["tokens"], again["high"]["tokens"]) == (1_060, 1_090)
+    assert (again["low_share"], again["high_share"]) == (0.1, 0.2)
+
+
+def test_near_lines_have_the_most_that_is_feasible_beside_them() -> None:
+    recall = figures_over([session(1)], None)["recall"]
+    assert (recall["near"]["pooled"], recall["near_line"]["pooled"]) == (1.0, 4 / 6)
+    assert (recall["near_feasible"]["kept"], recall["near_feasible"]["total"]) == (4, 5)
 
 
 def test_shares_are_of_requests_and_one_fault_makes_a_system_unsound() -> None:

@@ -46,7 +46,11 @@ def session(cost: float, kept: int, *, over: int = 0, hard: int = 0, error: str 
             "beyond": [[min(kept + 2, 20), 20], pair, [kept // 2, 20]],
             "line": pair,
             "far_tool": pair,
+            "near": pair,
+            "near_line": pair,
+            "near_feasible": pair,
         },
+        "rereads": {"messages": [1, 2], "cost": {rule: [cost / 10, cost / 5] for rule in RULES}},
         "cpu_seconds": [0.001] * 20,
         "bound": None,
     }

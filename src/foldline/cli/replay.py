@@ -21,7 +21,8 @@ from foldline.errors import InvalidInput
 from foldline.replay import NONE, MeasuredSession, Replay, Turn, policy_named
 from foldline.replay import replay as replay_session
 from foldline.replay.recall import FAR_MESSAGES, FAR_TOKENS
-from foldline.replay.results import ENOUGH, PolicyRow, rows
+from foldline.replay.results import ENOUGH
+from foldline.replay.rows import PolicyRow, rows
 from foldline.report.replay_page import limits, replay_page
 from foldline.store.files import check_writable
 from foldline.text.formatting import compact, milliseconds, plural, share
@@ -36,10 +37,10 @@ _ALL: Final = "all"
 _COLUMNS: Final[tuple[tuple[str, Callable[[PolicyRow], str]], ...]] = (
     ("policy", lambda row: row.policy),
     ("cost", lambda row: share(row.cost_ratio)),
-    ("cost\nall", lambda row: share(row.pooled_cost_ratio)),
+    ("near\nline", lambda row: share(row.near_line)),
     ("far", lambda row: share(row.far)),
-    ("line", lambda row: share(row.line)),
-    ("far\ntool", lambda row: share(row.far_tool)),
+    ("far\nline", lambda row: share(row.line)),
+    ("re-\nread", lambda row: share(row.rereads_high)),
     ("in-\nvalid", lambda row: f"{row.invalid:,}"),
     ("over\nlimit", lambda row: f"{row.over_budget:,}"),
     ("re-\nfused", lambda row: f"{row.refused:,}"),
@@ -50,10 +51,13 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[PolicyRow], str]], ...]] = (
 )
 
 _LEGEND: Final = f"""\
-cost  input price with prompt caching, against none; the median session, and all
+cost  input price with prompt caching, against none: the median session
 far   of what replies name and last stood {FAR_TOKENS:,} tokens and {FAR_MESSAGES} messages back or
-      more, the share still sent; line: its whole line; far tool: only results
-      had it (means over sessions with {ENOUGH} or more such references)
+      more, the share still sent; far line: its whole line; near line: the same
+      of what stood nearer, by the most that any request of this size can show
+      (means over sessions with {ENOUGH} or more such references)
+re-   messages that a request lacks a line of and its reply uses, for each
+read  request: so often would the agent have to read again
 ms    CPU time of append and prepare; 95 % of the requests stay within it"""
 
 

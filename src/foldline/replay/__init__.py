@@ -10,9 +10,11 @@ from foldline.replay.results import (
     Mark,
     RecallCounts,
     Replay,
+    Rereads,
     SummaryCall,
     Turn,
     bill_tokens,
+    reread_tokens,
 )
 from foldline.replay.run import Managed, Pauses, Sender, Sent, Unmanaged, context_for, policy_named, replay
 
@@ -26,6 +28,7 @@ __all__ = [
     "Pauses",
     "RecallCounts",
     "Replay",
+    "Rereads",
     "Sender",
     "Sent",
     "SummaryCall",
@@ -35,4 +38,5 @@ __all__ = [
     "context_for",
     "policy_named",
     "replay",
+    "reread_tokens",
 ]

@@ -4,21 +4,26 @@ A fact is a string that stands for one thing: a path, a name from code, a hash, 
 Japanese word. A reply refers to a fact when it names one that occurred before; a request meets the reference when it
 still shows that fact. The reply is the recorded one, so nothing has to be generated.
 
+What a request does not show, the agent has to read again. So each reference knows its source: the message that held the
+fact last, and the line there.
+
 A fact in a request shows that a model could use it, not that it does: read the shares as upper bounds.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from foldline.codecs import Codec, codec
 from foldline.errors import InvalidInput
 from foldline.messages import Document, Image, Message, Opaque, Part, Reasoning, Text, ToolCall, ToolResult, Wire
 from foldline.recorded.sessions import Session
-from foldline.replay.results import DISTANCES, HitCount, RecallCounts
+from foldline.replay.results import DISTANCES, HitCount, RecallCounts, Rereads
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
 
 __all__ = [
@@ -29,7 +34,8 @@ __all__ = [
     "MessageReader",
     "Reference",
     "facts",
-    "recall_counts",
+    "met_references",
+    "most_near_lines",
     "references",
 ]
 
@@ -40,6 +46,11 @@ FAR_MESSAGES: Final = 4
 Both, because one result alone can exceed 8,000 tokens. Nearer references say little: every method keeps the last few
 messages, and most references are to these.
 """
+
+_SYSTEM: Final = frozenset({"system", "developer"})
+
+# Of three messages with nothing in them: a user's, a call and its result. No request has less.
+_LEAST_TOKENS: Final = 12
 
 _MIN_CHARS: Final = 5  # shorter strings recur by chance
 _KINDS: Final = {
@@ -148,15 +159,16 @@ def _words(part: Part) -> str:
 class Reference:
     """A fact that a recorded reply names and that occurred before.
 
-    `back_tokens` is the distance to its last occurrence, 0 within four messages. `line` is the line of that occurrence,
-    for far references. `results_only`: it never occurred outside tool results, so a summary of the dialogue cannot
-    contain it.
+    `source` is the place of the message with its last occurrence, and `line` the line there. `back_tokens` is the
+    distance to it, 0 within four messages. `results_only`: the fact never occurred outside tool results, so a summary
+    of the dialogue cannot contain it.
     """
 
     fact: str
     back_tokens: int
     line: str
     results_only: bool
+    source: int
 
     @property
     def far(self) -> bool:
@@ -193,30 +205,92 @@ def _reference(
     # Within the last few messages the distance in tokens says nothing: one large result moves everything before it far
     # back.
     back_tokens = now[0] - last[0] if now[1] - last[1] >= FAR_MESSAGES else 0
-    far = back_tokens >= FAR_TOKENS
-    lines = (line.strip() for line in history[last[1]].text.splitlines() if fact in line) if far else iter(())
-    return Reference(fact, back_tokens, next(lines, ""), not spoken)
+    return Reference(fact, back_tokens, _line_of(fact, history[last[1]].text), not spoken, last[1])
 
 
-def recall_counts(references: Sequence[Reference], view: Sequence[MeasuredMessage]) -> RecallCounts:
-    """How many of the references of a reply the request still showed. O(references x messages)."""
-    # A fact counts as shown wherever the request has it, also in a digest or a summary: that is what those are for.
-    shown = {ref.fact for ref in references if any(ref.fact in message.facts for message in view)}
+def _line_of(fact: str, text: str) -> str:
+    """The first line with the fact, without the blanks around it. O(size)."""
+    # Only the neighbourhood is split into lines: a result may have thousands, and each reference asks for one.
+    at = text.find(fact)
+    stop = text.find("\n", at)
+    near = text[text.rfind("\n", 0, at) + 1 : len(text) if stop < 0 else stop]
+    return next((line.strip() for line in near.splitlines() if fact in line), "")
+
+
+def most_near_lines(
+    references: Iterable[Reference], history: Sequence[MeasuredMessage], room_tokens: int, counter: Counter
+) -> int:
+    """The most near references whose whole lines a valid request could show. O(references · log references).
+
+    `room_tokens` is what the limit leaves beside the system text and the tools. Lines of system messages are there
+    anyway. Of the rest, less three empty messages, the request holds each line once, those that serve the most
+    references per token first; of the line that no longer fits it holds a part. This is the linear bound of the
+    knapsack problem, so no request shows more. It may be out of reach: what a provider or a user wants in a request
+    beside these lines is not subtracted.
+    """
+    served: Tally[str] = Tally()
+    free = 0
+    for ref in references:
+        if ref.far:
+            continue
+        if history[ref.source].role in _SYSTEM:
+            free += 1
+        else:
+            served[ref.line] += 1
+    # One token less for each line: alone it may count one more than inside a text.
+    sizes = {line: max(0, counter.text(line) - 1) for line in served}
+    left, held = float(max(0, room_tokens - _LEAST_TOKENS)), float(free)
+    for line in sorted(served, key=lambda line: (sizes[line] / served[line], line)):
+        if sizes[line] > left:
+            held += served[line] * left / sizes[line]
+            break
+        left -= sizes[line]
+        held += served[line]
+    return int(held)
+
+
+def met_references(
+    references: Sequence[Reference],
+    view: Sequence[MeasuredMessage],
+    *,
+    feasible: int,
+    sizes_tokens: Callable[[int], int],
+) -> tuple[RecallCounts, Rereads]:
+    """How many of the references of a reply the request showed, and what has to be read again for the others.
+
+    `feasible` is the result of `most_near_lines`, `sizes_tokens` the size of the message at a place.
+    O(references · messages).
+    """
+    # From the newest message back: most references are to it. A fact counts as shown wherever the request has it, also
+    # in a digest or a summary: that is what those are for.
+    newest = view[::-1]
+    shown = {ref.fact for ref in references if any(ref.fact in message.facts for message in newest)}
+    whole = {ref.fact for ref in references if any(ref.line in message.lines for message in newest)}
     far = [ref for ref in references if ref.far]
-    whole = sum(any(ref.line in message.lines for message in view) for ref in far)
-    results_only = [ref for ref in far if ref.results_only]
-    return RecallCounts(
-        all=HitCount(len(shown), len(references)),
-        far=HitCount(sum(ref.fact in shown for ref in far), len(far)),
-        line=HitCount(whole, len(far)),
-        far_tool=HitCount(sum(ref.fact in shown for ref in results_only), len(results_only)),
-        beyond=tuple(_beyond(references, shown, tokens) for tokens in DISTANCES),
+    near = [ref for ref in references if not ref.far]
+    near_lines = _kept(near, whole)
+    counts = RecallCounts(
+        all=_kept(references, shown),
+        near=_kept(near, shown),
+        near_line=near_lines,
+        # A request over the limit may show more than is feasible. That is no merit.
+        near_feasible=HitCount(min(near_lines.kept, feasible), feasible),
+        far=_kept(far, shown),
+        line=_kept(far, whole),
+        far_tool=_kept([ref for ref in far if ref.results_only], shown),
+        beyond=tuple(_kept([ref for ref in references if ref.back_tokens >= back], shown) for back in DISTANCES),
     )
 
+    def lacking(there: Set[str]) -> tuple[int, ...]:
+        return tuple(
+            sizes_tokens(place) for place in sorted({ref.source for ref in references if ref.fact not in there})
+        )
 
-def _beyond(references: Sequence[Reference], shown: set[str], back_tokens: int) -> HitCount:
-    hits = [ref.fact in shown for ref in references if ref.back_tokens >= back_tokens]
-    return HitCount(sum(hits), len(hits))
+    return counts, Rereads(low=lacking(shown), high=lacking(whole))
+
+
+def _kept(references: Sequence[Reference], shown: Set[str]) -> HitCount:
+    return HitCount(sum(ref.fact in shown for ref in references), len(references))
 
 
 class MeasuredSession:
@@ -234,9 +308,23 @@ class MeasuredSession:
         self.replies = tuple(_replies(self.codec, self.history))
         self.references = references(self.history, self.replies)
         self.tools_tokens = tools_tokens(session.tools, counter)
+        self._feasible: dict[int, tuple[int, ...]] = {}
         # System text and tools are part of every request, so they are part of the recorded size too.
         sizes = [message.tokens for message in self.history]
         self.tokens = sum(sizes) + self.tools_tokens + system_tokens(session.system, counter)
+
+    def feasible_near_lines(self, limit_tokens: int) -> tuple[int, ...]:
+        """`most_near_lines` of each reply, for requests of at most `limit_tokens`. O(references), once for a limit."""
+        found = self._feasible.get(limit_tokens)
+        if found is None:
+            beside = self.tokens - sum(message.tokens for message in self.history)
+            system = [message.tokens if message.role in _SYSTEM else 0 for message in self.history]
+            spoken = list(accumulate(system, initial=beside))
+            found = self._feasible[limit_tokens] = tuple(
+                most_near_lines(refs, self.history, limit_tokens - spoken[reply.start], self.counter)
+                for refs, reply in zip(self.references, self.replies, strict=True)
+            )
+        return found
 
     def _measure(self, index: int) -> MeasuredMessage:
         try:

@@ -1,16 +1,11 @@
-"""The results of a replay: each request with its measures, their sums and price, and a row per policy over sessions.
-
-To add a column to `foldline replay`: a field of `PolicyRow`, computed in `_row`; then the cell in `cli/replay.py` and,
-for the page, in `report/replay_page.py`.
-"""
+"""The results of a replay: each request with its measures, their sums and price."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from statistics import mean, median
-from typing import Any, Final
+from typing import Final
 
 from foldline.catalog.prices import CacheRule, request_price
 from foldline.errors import Part
@@ -22,14 +17,14 @@ __all__ = [
     "OUTPUT_RATIO",
     "HitCount",
     "Mark",
-    "PolicyRow",
     "RecallCounts",
     "Replay",
+    "Rereads",
     "SummaryCall",
     "Turn",
     "bill_tokens",
     "percentile",
-    "rows",
+    "reread_tokens",
 ]
 
 NONE: Final = "none"
@@ -59,7 +54,9 @@ class HitCount:
 class RecallCounts:
     """References in the recorded replies, and how many of them the requests still showed.
 
-    `far`: last occurred at least 8,000 tokens and 4 messages back. `line`: the far ones whose whole line is shown.
+    `far`: last occurred at least 8,000 tokens and 4 messages back; `near`: the others. `line`, `near_line`: those of
+    them whose whole line is shown. `near_feasible` compares `near_line` with the most that a request within the limit
+    could show (`recall.most_near_lines`), and not with all: a limit may be too small for what one reply refers to.
     `far_tool`: the far ones that never occurred outside tool results. `beyond`: those at least as far back as each of
     `DISTANCES`, and 4 messages; the second is `far`.
     """
@@ -69,6 +66,9 @@ class RecallCounts:
     line: HitCount = HitCount()
     far_tool: HitCount = HitCount()
     beyond: tuple[HitCount, ...] = (HitCount(),) * len(DISTANCES)
+    near: HitCount = HitCount()
+    near_line: HitCount = HitCount()
+    near_feasible: HitCount = HitCount()
 
     def __add__(self, other: RecallCounts) -> RecallCounts:
         return RecallCounts(
@@ -77,7 +77,24 @@ class RecallCounts:
             self.line + other.line,
             self.far_tool + other.far_tool,
             tuple(one + two for one, two in zip(self.beyond, other.beyond, strict=True)),
+            self.near + other.near,
+            self.near_line + other.near_line,
+            self.near_feasible + other.near_feasible,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rereads:
+    """The sizes in tokens of earlier messages that the agent has to read again before a reply.
+
+    `low`: those that held a fact which the request does not show at all; a name alone may be enough. `high`: those that
+    held it in a line which the request does not show; the agent saw all of that line. The truth lies between. A size is
+    at most half of the limit: no sensible agent reads more at once. What a user wrote counts like a result: to ask
+    again costs a request too.
+    """
+
+    low: tuple[int, ...] = ()
+    high: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +124,8 @@ class Turn:
 
     `recorded_tokens` is the size of all messages recorded before it, `tokens` the size of the request, `cached_tokens`
     the part that equals the beginning of the last request. `summary_calls` are the calls for summaries made for it, and
-    `cost_tokens` is the price of them and of the request, in tokens at the full input price. A refused request
+    `cost_tokens` is the price of them and of the request, `reread_tokens` that of `rereads`, low and high; both in
+    tokens at the full input price. A refused request
     (`DoesNotFit`) was not sent; `refused` lists the parts that were too large. `rules` are the names of the rules in
     `violations`.
     """
@@ -128,6 +146,8 @@ class Turn:
     recall: RecallCounts = RecallCounts()
     cpu_seconds: float = 0.0
     summary_calls: tuple[SummaryCall, ...] = ()
+    rereads: Rereads = Rereads()
+    reread_tokens: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +205,18 @@ class Replay:
         return sum(turn.cost_tokens for turn in self.turns)
 
     @property
+    def with_rereads_tokens(self) -> tuple[float, float]:
+        """`cost_tokens` and the price of all that has to be read again, low and high."""
+        cost = self.cost_tokens
+        low, high = (sum(turn.reread_tokens[end] for turn in self.turns) for end in (0, 1))
+        return cost + low, cost + high
+
+    @property
+    def rereads(self) -> tuple[int, int]:
+        """How many messages have to be read again, low and high; a message that two requests lack counts twice."""
+        return sum(len(turn.rereads.low) for turn in self.turns), sum(len(turn.rereads.high) for turn in self.turns)
+
+    @property
     def peak_tokens(self) -> int:
         """Size of the largest request."""
         return max((turn.tokens for turn in self.turns), default=0)
@@ -216,6 +248,9 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ranked[max(0, ceil(share * len(ranked)) - 1)] if ranked else 0.0
 
 
+ENOUGH: Final = 3
+"""References a session needs for a recall of its own: a share of one or two is all or nothing."""
+
 OUTPUT_RATIO: Final = 5
 """The price of an output token, in tokens of input: that of all models of Anthropic since 2024."""
 
@@ -236,6 +271,20 @@ def bill_tokens(turns: Iterable[Turn], rule: CacheRule, *, cold_every: int | Non
     return total
 
 
+def reread_tokens(turns: Iterable[Turn], rule: CacheRule) -> tuple[float, float]:
+    """The price of all that has to be read again, low and high, in tokens at the full input price. O(re-reads).
+
+    Each message costs one more request: the one that lacked it, from the cache, and the message, which is written. That
+    later requests carry it along is not counted, nor is what the model writes to ask for it.
+    """
+
+    def price(turn: Turn, sizes: Iterable[int]) -> float:
+        return sum(request_price(rule, turn.tokens + size, turn.tokens) for size in sizes)
+
+    each = [(price(turn, turn.rereads.low), price(turn, turn.rereads.high)) for turn in turns]
+    return sum(low for low, _ in each), sum(high for _, high in each)
+
+
 def _summary_call_tokens(call: SummaryCall, rule: CacheRule, warm: bool) -> float:
     """The price of one call for a summary."""
     step = rule.step(call.prompt_tokens)
@@ -245,102 +294,3 @@ def _summary_call_tokens(call: SummaryCall, rule: CacheRule, warm: bool) -> floa
     if not call.cached_tokens:
         return call.prompt_tokens * step.input_ratio + written
     return request_price(rule, call.prompt_tokens, call.cached_tokens * warm) + written
-
-
-# --- one row per policy -----------------------------------------------------------------------------------------------
-# Pooled figures are sums over all requests, so one very long session can decide them. Figures per session give each
-# session one vote. Where they differ, read both.
-
-ENOUGH: Final = 3
-"""References a session needs for a recall of its own: a share of one or two is all or nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRow:
-    """The figures of one policy over all sessions.
-
-    `cost_ratio` is the median over the sessions of its cost divided by the cost of no management, `pooled_cost_ratio`
-    the ratio of the sums; None unless no management was replayed too. `far`, `line`, `far_tool` are means over the
-    sessions with three or more such references, None when there is none; `recall` is pooled.
-    """
-
-    policy: str
-    sessions: int
-    requests: int
-    invalid: int
-    over_budget: int
-    refused: int
-    tokens: int
-    cached_tokens: int
-    cost_tokens: float
-    cost_ratio: float | None
-    pooled_cost_ratio: float | None
-    recall: RecallCounts
-    far: float | None
-    line: float | None
-    far_tool: float | None
-    sessions_with_far: int
-    sessions_with_far_tool: int
-    prefix_breaks: int
-    folds: int
-    peak_share: float
-    cpu_p50_seconds: float
-    cpu_p95_seconds: float
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures as JSON values; shares of recall are numbers or null."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "recall"}
-        pooled = {name: getattr(self.recall, name) for name in ("all", "far", "line", "far_tool")}
-        shares = {
-            name: {"kept": tally.kept, "total": tally.total, "share": tally.share} for name, tally in pooled.items()
-        }
-        return {**plain, "recall": shares}
-
-
-def rows(replays: Iterable[Replay]) -> list[PolicyRow]:
-    """One row per policy: no management first, then in the order of replay. O(turns)."""
-    # A dict keeps the order of insertion, and `sorted` is stable: policies stay in the order of replay.
-    by_policy: dict[str, list[Replay]] = {}
-    for replay in replays:
-        by_policy.setdefault(replay.policy, []).append(replay)
-    # By name: a session appears once per policy.
-    base = {replay.session: replay.cost_tokens for replay in by_policy.get(NONE, ())}
-    names = sorted(by_policy, key=lambda name: name != NONE)
-    return [_row(name, by_policy[name], base) for name in names]
-
-
-def _row(policy: str, replays: Sequence[Replay], base: dict[str, float]) -> PolicyRow:
-    turns = [turn for replay in replays for turn in replay.turns]
-    # Only sessions that were also replayed without management can be compared.
-    compared = [(replay.cost_tokens, base[replay.session]) for replay in replays if base.get(replay.session)]
-    recalls = [replay.recall for replay in replays]
-    return PolicyRow(
-        policy=policy,
-        sessions=len(replays),
-        requests=len(turns),
-        invalid=sum(replay.invalid for replay in replays),
-        over_budget=sum(replay.over_budget for replay in replays),
-        refused=sum(replay.refused for replay in replays),
-        tokens=sum(replay.tokens for replay in replays),
-        cached_tokens=sum(replay.cached_tokens for replay in replays),
-        cost_tokens=sum(replay.cost_tokens for replay in replays),
-        cost_ratio=median(cost / none for cost, none in compared) if compared else None,
-        pooled_cost_ratio=sum(c for c, _ in compared) / sum(n for _, n in compared) if compared else None,
-        recall=sum(recalls, RecallCounts()),
-        far=_per_session(recall.far for recall in recalls),
-        line=_per_session(recall.line for recall in recalls),
-        far_tool=_per_session(recall.far_tool for recall in recalls),
-        sessions_with_far=sum(recall.far.total >= ENOUGH for recall in recalls),
-        sessions_with_far_tool=sum(recall.far_tool.total >= ENOUGH for recall in recalls),
-        prefix_breaks=sum(replay.prefix_breaks for replay in replays),
-        folds=sum(replay.folds for replay in replays),
-        peak_share=max((replay.peak_tokens / replay.limit_tokens for replay in replays), default=0.0),
-        cpu_p50_seconds=percentile((turn.cpu_seconds for turn in turns), 0.5),
-        cpu_p95_seconds=percentile((turn.cpu_seconds for turn in turns), 0.95),
-    )
-
-
-def _per_session(tallies: Iterable[HitCount]) -> float | None:
-    # Sessions with too few references have no vote here; their references still count in the pooled `recall`.
-    shares = [tally.kept / tally.total for tally in tallies if tally.total >= ENOUGH]
-    return mean(shares) if shares else None

@@ -19,8 +19,18 @@ from foldline.engine.presets import POLICIES
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Json, Wire
 from foldline.recorded.sessions import Session
-from foldline.replay.recall import MeasuredMessage, MeasuredSession, recall_counts
-from foldline.replay.results import NONE, Mark, Replay, SummaryCall, Turn, bill_tokens
+from foldline.replay.recall import MeasuredMessage, MeasuredSession, met_references
+from foldline.replay.results import (
+    NONE,
+    Mark,
+    RecallCounts,
+    Replay,
+    Rereads,
+    SummaryCall,
+    Turn,
+    bill_tokens,
+    reread_tokens,
+)
 from foldline.tokens import ESTIMATE, Counter, system_tokens
 from foldline.view.transcript import Fold
 
@@ -245,25 +255,28 @@ class _Meter:
         recording = self._recording
         new = recording.session.messages[start:stop]
         self._recorded_tokens += sum(message.tokens for message in recording.history[start:stop])
-        references = recording.references[index]
         began = process_time()
         try:
             sent = sender.send(new)
         except DoesNotFit as refusal:  # the session continues: the next request may fit
             spent = process_time() - began
-            return Turn(
+            recall, rereads = self._met(index, ())
+            turn = Turn(
                 index=index,
                 messages=stop,
                 recorded_tokens=self._recorded_tokens,
                 refused=refusal.parts,
-                recall=recall_counts(references, ()),
+                recall=recall,
+                rereads=rereads,
                 cpu_seconds=spent,
             )
+            return replace(turn, reread_tokens=reread_tokens((turn,), self._rule))
         spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
         # Outside of the timed part: measuring is no work of a policy.
         view = [self._reader.read(wire) for wire in sent.messages]
         tokens, cached, broken = self._sizes(sent.system, view)
         session = recording.session
+        recall, rereads = self._met(index, view)
         found = check(sent.messages, dialect=session.dialect, system=sent.system, tools=session.tools)
         turn = Turn(
             index=index,
@@ -277,11 +290,23 @@ class _Meter:
             prefix_broken=broken,
             folds=sent.folds,
             repairs=sent.repairs,
-            recall=recall_counts(references, view),
+            recall=recall,
+            rereads=rereads,
             cpu_seconds=spent,
             summary_calls=sent.summary_calls,
         )
-        return replace(turn, cost_tokens=bill_tokens((turn,), self._rule))
+        again = reread_tokens((turn,), self._rule)
+        return replace(turn, cost_tokens=bill_tokens((turn,), self._rule), reread_tokens=again)
+
+    def _met(self, index: int, view: Sequence[MeasuredMessage]) -> tuple[RecallCounts, Rereads]:
+        """What a request shows of the references of its reply, and what has to be read again."""
+        recording, half = self._recording, self._limit_tokens // 2
+        return met_references(
+            recording.references[index],
+            view,
+            feasible=recording.feasible_near_lines(self._limit_tokens)[index],
+            sizes_tokens=lambda place: min(recording.history[place].tokens, half),
+        )
 
     def _sizes(self, system: Json, view: list[MeasuredMessage]) -> tuple[int, int, bool]:
         """Tokens of a request, those shared with the start of the last one, and whether that prefix was broken."""

@@ -11,7 +11,8 @@ from typing import Final
 
 from foldline.replay import NONE, Replay
 from foldline.replay.recall import FAR_MESSAGES, FAR_TOKENS
-from foldline.replay.results import ENOUGH, PolicyRow, rows
+from foldline.replay.results import ENOUGH
+from foldline.replay.rows import PolicyRow, rows
 from foldline.report.chart import chart, fold_text
 from foldline.report.document import document
 from foldline.text.formatting import DASH, compact, escaped, milliseconds, plural, share
@@ -24,6 +25,14 @@ _COST: Final = (
     "Input price relative to no management, with the provider's prompt cache: the median over the sessions. The part "
     "of a request that equals the beginning of the last one is read from the cache. Refused requests cost nothing, so "
     "read this figure beside their number."
+)
+_WITH_REREADS: Final = (
+    "Cost and the price of all that the agent has to read again, low to high: one more request for each earlier "
+    "message that held a fact (low), or a line with it (high), which the reply uses and the request lacks."
+)
+_NEAR_LINE: Final = (
+    "Of the facts that recorded replies name and that occurred nearer than far ones, the share whose whole line is "
+    "still in the request, by the most that any request of this size can show."
 )
 _FAR: Final = (
     f"Far recall: of the facts that recorded replies name and that last occurred at least {FAR_TOKENS:,} tokens and "
@@ -38,8 +47,11 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[PolicyRow], str]], ...]] = (
         "The same for the sums over all sessions: the longest one weighs most.",
         lambda row: _price(row.pooled_cost_ratio),
     ),
+    ("with re-reads", _WITH_REREADS, lambda row: _span(row.with_rereads_low, row.with_rereads_high)),
+    ("re-reads", "Those messages by requests, low to high.", lambda row: _span(row.rereads_low, row.rereads_high)),
+    ("near line", _NEAR_LINE, lambda row: _ratio(row.near_line)),
     ("far", _FAR, lambda row: _ratio(row.far)),
-    ("line", "The same for the whole line of that occurrence.", lambda row: _ratio(row.line)),
+    ("far line", "The same for the whole line of that occurrence.", lambda row: _ratio(row.line)),
     (
         "far tool",
         "The same as far, for facts that occurred in tool results only.",
@@ -217,6 +229,10 @@ def _ratio(value: float | None) -> str:
     if value is None:
         return f"<td>{DASH}</td>"
     return f'<td class="bar" style="--share:{min(value, 1.0):.3f}">{share(value)}</td>'
+
+
+def _span(low: float | None, high: float | None) -> str:
+    return f"<td>{DASH if low is None else f'{share(low)}–{share(high)}'}</td>"
 
 
 def limits(replays: Sequence[Replay]) -> str:

@@ -14,6 +14,7 @@ from foldline_bench.values import (
     Price,
     RecallFigures,
     RequestSeconds,
+    RereadFigures,
     SessionFigures,
     SummaryCosts,
     SystemFigures,
@@ -67,6 +68,7 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
         soft_rules=_by_rule(one["soft_rules"] for one in own),
         cost={rule: {kind: _priced(own, base, rule, kind) for kind in ("warm", "cold")} for rule in own[0]["cost"]},
         recall=_recall(own),
+        rereads=_rereads(own, base),
         cpu=_cpu([seconds for one in own for seconds in one["cpu_seconds"]]),
         summaries=_summaries(own),
         bound=interval(schedules, median_of),
@@ -96,9 +98,13 @@ def price_of(price: Price, kind: str) -> float:
 
 def _priced(own: Sequence[SessionFigures], base: Sequence[SessionFigures] | None, rule: str, kind: str) -> SystemPrice:
     costs = [price_of(one["cost"][rule], kind) for one in own]
-    if base is None:
+    return _by_none(costs, None if base is None else [price_of(one["cost"][rule], kind) for one in base])
+
+
+def _by_none(costs: Sequence[float], unmanaged: Sequence[float] | None) -> SystemPrice:
+    """Bills of sessions, relative to those without management where these are known."""
+    if unmanaged is None:
         return SystemPrice(tokens=sum(costs), pooled_ratio=None, ratio=None)
-    unmanaged = [price_of(one["cost"][rule], kind) for one in base]
     # The ratio of the median session: a pooled one would be that of the few largest sessions.
     ratios = [cost / none for cost, none in zip(costs, unmanaged, strict=True) if none]
     pooled = sum(costs) / sum(unmanaged) if sum(unmanaged) else None
@@ -113,6 +119,26 @@ def _recall(own: Sequence[SessionFigures]) -> RecallFigures:
         beyond=[_met_references([recall["beyond"][at] for recall in recalls]) for at in distances],
         line=_met_references([recall["line"] for recall in recalls]),
         far_tool=_met_references([recall["far_tool"] for recall in recalls]),
+        near=_met_references([recall["near"] for recall in recalls]),
+        near_line=_met_references([recall["near_line"] for recall in recalls]),
+        near_feasible=_met_references([recall["near_feasible"] for recall in recalls]),
+    )
+
+
+def _rereads(own: Sequence[SessionFigures], base: Sequence[SessionFigures] | None) -> RereadFigures:
+    requests = _sum(own, lambda one: one["requests"])
+
+    unmanaged = None if base is None else [one["cost"][FRONT_RULE]["warm"] for one in base]
+
+    def bill(end: int) -> SystemPrice:
+        costs = [one["cost"][FRONT_RULE]["warm"] + one["rereads"]["cost"][FRONT_RULE][end] for one in own]
+        return _by_none(costs, unmanaged)
+
+    return RereadFigures(
+        low_share=_sum(own, lambda one: one["rereads"]["messages"][0]) / requests,
+        high_share=_sum(own, lambda one: one["rereads"]["messages"][1]) / requests,
+        low=bill(0),
+        high=bill(1),
     )
 
 

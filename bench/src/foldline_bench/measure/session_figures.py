@@ -12,10 +12,18 @@ from typing import Final
 
 from foldline.catalog.models import CacheRule
 from foldline.messages import Wire
-from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens
+from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens, reread_tokens
 from foldline_bench.bounds.clairvoyant import Clairvoyant
 from foldline_bench.bounds.hindsight import Bound
-from foldline_bench.values import COLD_EVERY, BoundFigures, Price, SessionFigures, SessionRecall, SummaryCosts
+from foldline_bench.values import (
+    COLD_EVERY,
+    BoundFigures,
+    Price,
+    Rereading,
+    SessionFigures,
+    SessionRecall,
+    SummaryCosts,
+)
 
 __all__ = [
     "HARD",
@@ -105,6 +113,9 @@ def figures_of_session(done: Replay, watched: CheckedSender, rules: Mapping[str,
         cost=_prices(done.turns, rules),
         summaries=_summaries(done.turns, rules),
         recall=_recall(done),
+        rereads=Rereading(
+            messages=[*done.rereads], cost={name: [*reread_tokens(done.turns, rule)] for name, rule in rules.items()}
+        ),
         cpu_seconds=[turn.cpu_seconds for turn in done.turns],
         bound=None,
     )
@@ -172,6 +183,9 @@ def _recall(done: Replay) -> SessionRecall:
         beyond=[pair(tally) for tally in recall.beyond],
         line=pair(recall.line),
         far_tool=pair(recall.far_tool),
+        near=pair(recall.near),
+        near_line=pair(recall.near_line),
+        near_feasible=pair(recall.near_feasible),
     )
 
 
