@@ -40,12 +40,14 @@ def invoke(*arguments: str) -> Result:
 
 def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: Path) -> None:
     file, page = tmp_path / "bench.json", tmp_path / "bench.html"
-    options = ("--budget", "2k", "--systems", "balanced,*+summary", "--no-stress", "--repeat", "1")
+    options = ("--budget", "2k", "--systems", "balanced,*+summary", "--no-stress", "--repeat", "1", "--parts")
     done = invoke(str(sessions), *options, "--json", str(file), "--html", str(page), *NOBODY)
     assert done.exit_code == 0
     assert "budget 2,000 tokens by cl100k_base; 1 session of 1 that all finished" in done.stdout
     assert "balanced" in done.stdout
     assert "issue solving" in done.stdout
+    assert "parts by hash, as there is only 1 source and not 5" in done.stdout
+    assert "  1 session of SWE-agent" in done.stdout
     assert "left out" not in done.stdout
     assert "foldline: 2,000 tokens, none: 1 of 1 session" in done.stderr
     result = json.loads(file.read_text("utf-8"))
@@ -53,6 +55,7 @@ def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: 
     assert [run["system"] for run in result["budgets"][0]["runs"]] == ["none", "balanced", "balanced+summary"]
     assert result["made"]["cores"] >= 1
     assert "balanced" in page.read_text("utf-8")
+    assert "Five parts of the sessions" in page.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

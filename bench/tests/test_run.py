@@ -16,7 +16,7 @@ from foldline.recorded.files import read_session
 from foldline.replay import Managed, MeasuredSession, Pauses, bill_tokens, context_for, replay
 from foldline.text.formatting import DASH
 from foldline_bench.run import BenchPlan, BenchProgress, bench
-from foldline_bench.table import by_group, main_table, notes, stress_table
+from foldline_bench.table import by_group, main_table, notes, parts_table, stress_table
 from foldline_bench.values import BenchResult, SystemRun
 from foldline_bench.workers.jobs import COUNTER
 
@@ -188,6 +188,45 @@ def test_no_management_is_always_there_and_the_measure_of_cost(
     assert (ratio["value"], ratio["low"], ratio["high"], ratio["sessions"]) == (1.0, 1.0, 1.0, 2)
     assert figures["over_share"] > 0.5
     assert not figures["front"]
+
+
+def test_the_means_over_parts_are_those_of_their_figures(folder: Path) -> None:
+    names = ("web-1", "web-2", "mail-1", "shop-1", "docs-1", "docs-2", "help-1")
+    paths = tuple(recorded(folder, name, 14 + place, source="") for place, name in enumerate(names))
+    result = bench(plan(folder, "balanced", paths=paths, parts=True))
+    parts, run = result["budgets"][0]["parts"], runs(result)["balanced"]
+    assert parts is not None
+    assert (parts["by"], parts["about"]) == ("source", "parts by source: 5 sources in 5 parts, none torn apart")
+    assert parts["sources"] == [["docs"], ["web"], ["help"], ["mail"], ["shop"]]
+    assert [len(names) for names in parts["sessions"]] == [2, 2, 1, 1, 1]
+    ratios = [one["cost"]["anthropic"]["warm"]["ratio"] for one in run["parts"]]
+    means = run["part_means"]
+    assert means["cost"] is not None
+    assert means["cost"]["sessions"] == 5
+    assert means["cost"]["value"] == pytest.approx(sum(ratio["value"] for ratio in ratios if ratio) / 5)
+    assert means["cost"]["low"] < means["cost"]["value"] < means["cost"]["high"]
+    table = parts_table(result["budgets"][0])
+    assert table is not None
+    firsts = [row[0] for row in table.rows]
+    assert firsts[6:9] == ["balanced", "  2 sessions of docs", "  2 sessions of web"]
+    assert len(firsts) == 12
+
+
+def test_without_parts_there_is_no_table_of_them(measured: tuple[BenchResult, list[BenchProgress]]) -> None:
+    assert parts_table(measured[0]["budgets"][0]) is None
+    assert runs(measured[0])["balanced"]["parts"] == []
+
+
+def test_near_lines_and_re_reads_are_those_of_the_replay(
+    measured: tuple[BenchResult, list[BenchProgress]], folder: Path
+) -> None:
+    found = runs(measured[0])["balanced"]["sessions"]["long"]
+    done = replay(read_session(folder / "long.json"), "balanced", window=2_000, rule=CACHE_RULES["anthropic"])
+    near = done.recall.near_feasible
+    assert found["recall"]["near_feasible"] == [near.kept, near.total]
+    assert found["rereads"]["messages"] == [*done.rereads]
+    paid = [done.cost_tokens + again for again in found["rereads"]["cost"]["anthropic"]]
+    assert paid == pytest.approx([*done.with_rereads_tokens])
 
 
 def test_sessions_too_small_for_the_budget_take_no_part(

@@ -17,8 +17,9 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.replay import DISTANCES, NONE
 from foldline.replay.results import ENOUGH
-from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front
+from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front, part_means
 from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
+from foldline_bench.measure.parts import parts_of
 from foldline_bench.session_inputs import collect_sessions
 from foldline_bench.values import (
     COLD_EVERY,
@@ -28,6 +29,7 @@ from foldline_bench.values import (
     SCHEMA,
     BenchResult,
     Bootstrap,
+    BudgetParts,
     BudgetResult,
     MissingPeer,
     Provenance,
@@ -55,6 +57,7 @@ _STRESS_TOKENS = 16_000
 class BenchPlan:
     """What to measure. `systems` are names or patterns (`langchain*`) of systems or peers; empty: all.
 
+    With `parts` the figures are also those of five parts of the sessions, by source, and the means over these.
     `found` are those of `paths` that come from a folder. They are skipped if they cannot be read; a file that the user
     named is an error then.
     """
@@ -69,6 +72,7 @@ class BenchPlan:
     repeat: int = 3
     cap_seconds: float = 240.0
     stress: bool = True
+    parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +311,10 @@ def _run_budget(
     names = list(groups)
     common = common_sessions(names, runs)
     _compare(runs, common, groups)
-    result = BudgetResult(budget_tokens=budget_tokens, sessions=names, too_small=small, common=common, runs=runs)
+    parts = _compare_parts(runs, common, inputs.rows) if plan.parts else None
+    result = BudgetResult(
+        budget_tokens=budget_tokens, sessions=names, too_small=small, common=common, parts=parts, runs=runs
+    )
     return result, interrupt
 
 
@@ -317,7 +324,16 @@ def _run_system(
     """Run one system in a worker. What it reported before it died is kept."""
     done: dict[str, SessionFigures] = {}
     run = SystemRun(
-        system=job.system, died=None, unfinished=[], apart=False, sessions=done, figures=None, groups={}, stress=None
+        system=job.system,
+        died=None,
+        unfinished=[],
+        apart=False,
+        sessions=done,
+        figures=None,
+        groups={},
+        parts=[],
+        part_means={},
+        stress=None,
     )
     total = len(job.sessions)
     on_step(BenchProgress(job.system, job.budget_tokens, 0, total))
@@ -356,6 +372,24 @@ def _compare(runs: Sequence[SystemRun], common: Sequence[str], groups: dict[str,
     mark_front([run["figures"] for run in compared if run["figures"] is not None])
     for group in dict.fromkeys(groups.values()):
         mark_front([run["groups"][group] for run in compared if group in run["groups"]])
+
+
+def _compare_parts(runs: Sequence[SystemRun], common: Sequence[str], rows: Sequence[SessionRow]) -> BudgetParts:
+    """Fill in the figures of each part of the compared sessions, and the means over the parts."""
+    origins = {row["name"]: row["origin"] for row in rows if row["name"] in set(common)}
+    made = parts_of(origins)
+    base = next((run["sessions"] for run in runs if run["system"] == NONE), {})
+    for run in runs:
+        if not run["apart"]:
+            found = [_figures(run, names, base) for names in made.parts]
+            run["parts"] = [figures for figures in found if figures is not None]
+            run["part_means"] = part_means(run["parts"])
+    return BudgetParts(
+        about=made.about(),
+        by=made.by,
+        sessions=[list(names) for names in made.parts],
+        sources=[sorted({origins[name] for name in names}) for names in made.parts],
+    )
 
 
 def _figures(run: SystemRun, names: Sequence[str], base: dict[str, SessionFigures]) -> SystemFigures | None:

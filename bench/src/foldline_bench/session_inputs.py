@@ -14,6 +14,7 @@ from foldline.codecs import codec
 from foldline.errors import InvalidInput
 from foldline.replay.recall import MessageReader
 from foldline.tokens import Counter
+from foldline_bench.measure.parts import source_of
 from foldline_bench.values import SessionRow, UnreadFile
 from foldline_bench.workers.jobs import SessionFile, neutral_counter, read_sessions
 
@@ -98,6 +99,7 @@ def _row(file: SessionFile, counter: Counter) -> SessionRow:
     return SessionRow(
         name=file.name,
         source=session.source,
+        origin=source_of(session.source, file.path),
         group=group_of(session.source),
         sha256=sha256(Path(file.path).read_bytes()).hexdigest(),
         tokens=sum(each.tokens for each in seen),

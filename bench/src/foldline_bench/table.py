@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from foldline.text.formatting import DASH, compact, milliseconds, plural, share
+from foldline.text.formatting import DASH, compact, milliseconds, plain_line, plural, share
 from foldline_bench.measure.comparison import recall_of
 from foldline_bench.measure.intervals import is_conclusive
 from foldline_bench.measure.speed import SIZES
 from foldline_bench.values import FRONT_RULE, BudgetResult, Interval, MetReferences, SystemFigures, SystemRun
 
-__all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "stress_table", "widths"]
+__all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "parts_table", "stress_table", "widths"]
 
 LEGEND: Final = """\
 cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
@@ -137,6 +137,51 @@ def stress_table(budget: BudgetResult) -> Table | None:
         ]
         rows.append((run["system"], *cells))
     return Table(("ms p50 / p95 at", *(f"{size:,}\nmessages" for size in SIZES)), tuple(rows)) if rows else None
+
+
+# Sources that a row of a part names, and the characters of each name.
+_NAMED: Final = 3
+_NAME_CHARS: Final = 24
+
+_PART_COLUMNS: Final[tuple[tuple[str, str, Callable[[SystemFigures], str]], ...]] = (
+    ("cost", "cost", _ratio),
+    ("bill\nlow", "bill_low", lambda one: _median(one["rereads"]["low"]["ratio"])),
+    ("bill\nhigh", "bill_high", lambda one: _median(one["rereads"]["high"]["ratio"])),
+    ("near\nline", "near_line", lambda one: _recall_cell(one["recall"]["near_feasible"])),
+    ("far", "far", lambda one: _recall_cell(one["recall"]["beyond"][1])),
+    ("far\nline", "far_line", lambda one: _recall_cell(one["recall"]["line"])),
+    ("reads\nlow", "reads_low", lambda one: share(one["rereads"]["low_share"])),
+    ("reads\nhigh", "reads_high", lambda one: share(one["rereads"]["high_share"])),
+)
+
+
+def parts_table(budget: BudgetResult) -> Table | None:
+    """Rows for each system: the mean over the parts of the sessions, then every part; None without parts."""
+    parts = budget["parts"]
+    if parts is None:
+        return None
+    rows = []
+    for run in budget["runs"]:
+        means = run["part_means"]
+        if not means:
+            continue
+        rows.append((run["system"], *(_mean_cell(means[name]) for _, name, _ in _PART_COLUMNS)))
+        for names, sources, figures in zip(parts["sessions"], parts["sources"], run["parts"], strict=True):
+            what = f"  {plural(len(names), 'session')} of {_listed(sources)}"
+            rows.append((what, *(cell(figures) for _, _, cell in _PART_COLUMNS)))
+    return Table(("mean over parts", *(head for head, _, _ in _PART_COLUMNS)), tuple(rows)) if rows else None
+
+
+def _listed(sources: Sequence[str]) -> str:
+    """The sources by their last names, no more than fit a cell."""
+    names = [name.rpartition("/")[2] or "no named source" for name in sources]
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(plain_line(name, _NAME_CHARS) for name in names[:_NAMED]) + more
+
+
+def _mean_cell(found: Interval | None) -> str:
+    between = _between(found)
+    return _median(found) if between == DASH else f"{_median(found)} ({between})"
 
 
 def notes(budget: BudgetResult) -> list[str]:

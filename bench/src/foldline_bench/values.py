@@ -17,6 +17,7 @@ __all__ = [
     "BenchResult",
     "Bootstrap",
     "BoundFigures",
+    "BudgetParts",
     "BudgetResult",
     "Interval",
     "MetReferences",
@@ -89,10 +90,7 @@ class SessionRecall(TypedDict):
 
 
 class Rereading(TypedDict):
-    """Messages to read again, as `foldline.replay.Rereads` has them: their number, and their price by rule.
-
-    [low, high] each.
-    """
+    """Messages to read again, as `foldline.replay.Rereads` has them: their number and price by rule, [low, high]."""
 
     messages: list[int]
     cost: dict[str, list[float]]
@@ -269,7 +267,8 @@ class SystemRun(TypedDict):
     """One system at one budget. `died` is the last line of a process that ended early.
 
     `apart`: it finished fewer than half of the sessions, and is left out of the comparison. Figures are over the
-    sessions in common; those of a system set apart over what it finished itself.
+    sessions in common; those of a system set apart over what it finished itself. `parts` are the figures of each part
+    of the budget's `parts`, `part_means` their means (`measure.comparison.part_means`); one set apart has none.
     """
 
     system: str
@@ -279,24 +278,43 @@ class SystemRun(TypedDict):
     sessions: dict[str, SessionFigures]
     figures: SystemFigures | None
     groups: dict[str, SystemFigures]
+    parts: list[SystemFigures]
+    part_means: dict[str, Interval | None]
     stress: Stress | None
 
 
+class BudgetParts(TypedDict):
+    """The compared sessions in parts: their names and sources, and in words how the parts were made."""
+
+    about: str
+    by: str
+    sessions: list[list[str]]
+    sources: list[list[str]]
+
+
 class BudgetResult(TypedDict):
-    """All systems at one budget: the sessions that are large enough for it, the others, and those that are compared."""
+    """All systems at one budget: the sessions that are large enough for it, the others, and those that are compared.
+
+    `parts` is None unless parts were asked for.
+    """
 
     budget_tokens: int
     sessions: list[str]
     too_small: list[str]
     common: list[str]
+    parts: BudgetParts | None
     runs: list[SystemRun]
 
 
 class SessionRow(TypedDict):
-    """One session that took part; `sha256` is that of its file."""
+    """One session that took part; `sha256` is that of its file.
+
+    `origin` is its source, or what its file's name says of it: sessions of one origin stay together in parts.
+    """
 
     name: str
     source: str
+    origin: str
     group: str
     sha256: str
     tokens: int

@@ -117,7 +117,16 @@ def test_the_front_is_whom_no_sound_one_beats_in_cost_and_recall() -> None:
 def run(*finished: str, apart: bool = False) -> SystemRun:
     done = {name: session(1) for name in finished}
     return SystemRun(
-        system="s", died=None, unfinished=[], apart=apart, sessions=done, figures=None, groups={}, stress=None
+        system="s",
+        died=None,
+        unfinished=[],
+        apart=apart,
+        sessions=done,
+        figures=None,
+        groups={},
+        parts=[],
+        part_means={},
+        stress=None,
     )
 
 

@@ -77,6 +77,8 @@ def system_run(system: str, sessions: Mapping[str, SessionFigures], base: Mappin
         "sessions": dict(sessions),
         "figures": figures,
         "groups": {"coding": figures},
+        "parts": [],
+        "part_means": {},
         "stress": stress(1e-7),
     }
 
@@ -85,7 +87,7 @@ def budget(tokens: int = 16_000, *, others: int = 1) -> BudgetResult:
     """`balanced` and `dear` are on the front, `peer N` are beaten, `careless` is cheap, keeps much and is not sound."""
     names = ["one", "two", "three"]
     runs = deepcopy(_runs(tuple(names), others))
-    return {"budget_tokens": tokens, "sessions": names, "too_small": [], "common": names, "runs": runs}
+    return {"budget_tokens": tokens, "sessions": names, "too_small": [], "common": names, "parts": None, "runs": runs}
 
 
 @cache

@@ -9,6 +9,7 @@ from bench.tests.page.results import budget, result, session, system_run
 from tests.report.test_replay_page import HOSTILE, Outline
 
 from foldline_bench.page.document import bench_page
+from foldline_bench.values import BudgetResult
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -135,7 +136,15 @@ def test_without_far_references_or_runs_it_is_a_page_too() -> None:
                 kept.update({"per_session": None, "pooled": None})
         run["stress"] = None
     Outline(bench_page(result(empty)))
-    Outline(bench_page(result({"budget_tokens": 8_000, "sessions": [], "too_small": [], "common": [], "runs": []})))
+    nothing: BudgetResult = {
+        "budget_tokens": 8_000,
+        "sessions": [],
+        "too_small": [],
+        "common": [],
+        "parts": None,
+        "runs": [],
+    }
+    Outline(bench_page(result(nothing)))
 
 
 def test_names_and_last_words_of_others_cannot_become_markup() -> None:

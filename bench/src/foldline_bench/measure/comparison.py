@@ -22,7 +22,7 @@ from foldline_bench.values import (
     SystemRun,
 )
 
-__all__ = ["common_sessions", "figures_over", "mark_front", "price_of", "recall_of"]
+__all__ = ["common_sessions", "figures_over", "mark_front", "part_means", "price_of", "recall_of"]
 
 
 def common_sessions(sessions: Sequence[str], runs: Iterable[SystemRun]) -> list[str]:
@@ -173,6 +173,33 @@ def _summaries(own: Sequence[SessionFigures]) -> SummaryCosts:
             for rule in made[0]["cost"]
         },
     )
+
+
+def part_means(parts: Sequence[SystemFigures]) -> dict[str, Interval | None]:
+    """Return the means over parts, each with one vote, and intervals over the parts. O(resamples · parts).
+
+    `cost` and the bills with re-reads, `bill_low` and `bill_high`, are those of the median session of a part;
+    `reads_low` and `reads_high` are by requests. A part without a figure is left out of its mean.
+    """
+
+    # Parts are resampled, not their sessions: the question is what another source would show, and sources differ more
+    # than the sessions of one do.
+    def mean(of: Callable[[SystemFigures], float | None]) -> Interval | None:
+        return interval([found for one in parts if (found := of(one)) is not None], mean_of)
+
+    def ratio(price: SystemPrice) -> float | None:
+        return None if price["ratio"] is None else price["ratio"]["value"]
+
+    return {
+        "cost": mean(lambda one: ratio(one["cost"][FRONT_RULE]["warm"])),
+        "bill_low": mean(lambda one: ratio(one["rereads"]["low"])),
+        "bill_high": mean(lambda one: ratio(one["rereads"]["high"])),
+        "near_line": mean(lambda one: recall_of(one["recall"]["near_feasible"])),
+        "far": mean(lambda one: recall_of(one["recall"]["beyond"][1])),
+        "far_line": mean(lambda one: recall_of(one["recall"]["line"])),
+        "reads_low": mean(lambda one: one["rereads"]["low_share"]),
+        "reads_high": mean(lambda one: one["rereads"]["high_share"]),
+    }
 
 
 def recall_of(kept: MetReferences) -> float | None:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from foldline.text.formatting import DASH, escaped, foreign, plural, share
 from foldline_bench.page.charts import Spot
-from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, stress_table
+from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, parts_table, stress_table
 from foldline_bench.values import FRONT_RULE, BenchResult, BudgetResult, Interval, SystemFigures, SystemRun
 
 __all__ = ["key", "listed", "state", "systems", "tables"]
@@ -101,17 +101,22 @@ def _wrong(run: SystemRun) -> str:
 
 def tables(budget: BudgetResult) -> str:
     """All figures, by kind of work, times, and notes."""
-    stress = stress_table(budget)
+    stress, parts = stress_table(budget), parts_table(budget)
     remarks = "".join(f"<li>{foreign(line, 600)}</li>" for line in notes(budget))
     return "\n".join(
         (
             _table(main_table(budget), "All figures"),
             f"<details><summary>What the columns mean</summary><pre>{escaped(LEGEND)}</pre></details>",
             _table(by_group(budget), "Cost and far recall by kind of work"),
+            _table(parts, f"Five parts of the sessions ({_about(budget)})") if parts is not None else "",
             _table(stress, "CPU time over length") if stress is not None else "",
             f"<details><summary>Remarks</summary><ul>{remarks}</ul></details>" if remarks else "",
         )
     )
+
+
+def _about(budget: BudgetResult) -> str:
+    return budget["parts"]["about"] if budget["parts"] is not None else ""
 
 
 def _table(table: Table, caption: str) -> str:
