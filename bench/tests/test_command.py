@@ -46,7 +46,7 @@ def test_a_bench_prints_tables_and_writes_all_figures(sessions: Path, tmp_path: 
     assert "budget 2,000 tokens by cl100k_base; 1 session of 1 that all finished" in done.stdout
     assert "balanced" in done.stdout
     assert "issue solving" in done.stdout
-    assert "parts by hash, as there is only 1 source and not 5" in done.stdout
+    assert "parts by source: 1 source in 1 part, none torn apart" in done.stdout
     assert "  1 session of SWE-agent" in done.stdout
     assert "left out" not in done.stdout
     assert "foldline: 2,000 tokens, none: 1 of 1 session" in done.stderr

@@ -45,11 +45,13 @@ def test_with_few_sources_the_parts_are_by_hash_and_say_so() -> None:
     assert (made.by, made.sources) == ("hash", 2)
     assert [len(part) for part in made.parts] == [4, 3, 3, 3, 3]
     assert "only 2 sources" in made.about()
-    assert "is only 1 source and" in parts_of({"a": "x"}).about()
+    assert "is only 1 source and not 2" in parts_of({"a": "x", "b": "x"}).about()
 
 
 def test_fewer_sessions_than_parts_are_a_part_each() -> None:
-    assert sorted(parts_of({"one": "x", "two": "x", "three": "y"}).parts) == [("one",), ("three",), ("two",)]
+    made = parts_of({"one": "x", "two": "x", "three": "y"})
+    assert (sorted(made.parts), made.by) == ([("one",), ("three",), ("two",)], "hash")
+    assert parts_of({"one": "x", "two": "y"}).about() == "parts by source: 2 sources in 2 parts, none torn apart"
     assert parts_of({}).parts == ()
 
 

@@ -107,6 +107,9 @@ class Imagined:
             far=(kept, 1000),
             line=(kept, 1000),
             far_tool=(kept, 1000),
+            near_line=(kept, 1000),
+            rereads=(1, 2),
+            reread_tokens=(0.0, 0.0),
         )
 
     def __enter__(self) -> Imagined:

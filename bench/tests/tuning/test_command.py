@@ -69,7 +69,7 @@ def test_a_report_has_all_figures_and_the_block(sessions: Path, state: Path) -> 
     report: dict[str, Any] = json.loads(invoke(sessions, state, "--json").stdout)
     assert report["replays"]["run"] == 0
     assert report["replays"]["known"] > 0
-    assert report["front"] == sorted(report["front"], key=lambda row: row["cost"]["value"])
+    assert report["front"] == sorted(report["front"], key=lambda row: row["with_rereads"]["value"])
     for row in report["front"]:
         assert row["invalid"] == row["over_budget"] == row["refused"] == 0
         assert row["cost"]["low"] <= row["cost"]["value"] <= row["cost"]["high"]
@@ -95,6 +95,22 @@ def test_a_report_says_what_was_asked_for_and_the_manual_names_every_field(sessi
         *(key for part in parts for key in report[part]),
     }
     assert {field for field in fields if f"`{field}`" not in manual} == set()
+
+
+def test_a_check_prints_each_part_and_its_warnings_and_the_manual_names_its_fields(tmp_path: Path) -> None:
+    folder, state = write_sessions(tmp_path / "sessions", 2, rounds=8), tmp_path / "state"
+    report: dict[str, Any] = json.loads(invoke(folder, state, "--json").stdout)
+    said = invoke(folder, state).stdout
+    assert "(parts by hash, as there is only 1 source and not 2: " in said
+    assert len(re.findall(r"^1 of sessions  ", said, re.MULTILINE)) == 2
+    assert "\nall sessions  " in said
+    found = report["carry_over"]
+    assert all(f"warning: {line}" in said for line in found["warnings"])
+    manual = (Path(__file__).parents[3] / "docs" / "tune.md").read_text().partition("## The JSON report")[2]
+    fields = {*found, *found["parts"][0], *found["left_out"]}
+    assert {field for field in fields if f"`{field}`" not in manual} == set()
+    unchecked = invoke(folder, state, "--no-check", "--json")
+    assert json.loads(unchecked.stdout)["carry_over"] is None
 
 
 def test_the_block_is_written_as_a_file_that_is_read_as_settings(sessions: Path, state: Path, tmp_path: Path) -> None:
@@ -125,7 +141,7 @@ def test_without_a_price_the_bill_is_in_tokens(tmp_path: Path) -> None:
     quarters = re.findall(r"foldline: round 1 of \d+ settings on 1 session: (\d+) of (\d+)\n", result.stderr)
     assert [int(done) for done, _ in quarters] == [int(quarters[0][1]) * part // 4 for part in (1, 2, 3)]
     assert "tokens: input at the full price, for no price is known; name a --model" in result.stdout
-    assert re.search(r"^ .* cost .*far .*tokens$", result.stdout, re.MULTILINE)
+    assert re.search(r"^ .* reads .*far .*tokens$", result.stdout, re.MULTILINE)
     assert "$" not in result.stdout
 
 

@@ -19,7 +19,7 @@ def outcome(session: str, usd: float | None, far: tuple[int, int] = (3, 4), **mo
         "requests": 5, "recorded_tokens": 9_000, "invalid": 0, "over_budget": 0, "refused": 0, "tokens": 4_000,
         "floor_tokens": 0, "limit_tokens": 0,
         "paid_tokens": (usd or 0.5) * 1e6, "input_usd": usd, "reply_usd": None if usd is None else 0.1, "folds": 1,
-        "line": far, "far_tool": (0, 0),
+        "line": far, "far_tool": (0, 0), "near_line": (3, 4), "rereads": (1, 2), "reread_tokens": (0.0, 0.0),
     }  # fmt: skip
     return TrialOutcome(session=session, far=far, **{**plain, **more})
 

@@ -78,7 +78,7 @@ def test_lines_that_say_nothing_are_passed_over(sessions: Path, tmp_path: Path) 
     file = tmp_path / "state" / FILE
     first, *rest = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(
-        b"".join([b"\xff\xfe no line\n", b'{"v": 1}\n', b"[]\n", first.replace(b'"v":2', b'"v":9'), *rest])
+        b"".join([b"\xff\xfe no line\n", b'{"v": 1}\n', b"[]\n", first.replace(b'"v":3', b'"v":9'), *rest])
     )
     assert tuned(sessions, tmp_path / "state").replayed == 1
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal
 
+from foldline.text.formatting import plural
+
 __all__ = ["PARTS", "SessionParts", "parts_of", "source_of"]
 
 PARTS: Final = 5
@@ -52,16 +54,17 @@ class SessionParts:
     def about(self) -> str:
         """Say in words how the parts were made."""
         if self.by == "source":
-            return f"parts by source: {self.sources} sources in {len(self.parts)} parts, none torn apart"
+            where = f"{plural(self.sources, 'source')} in {plural(len(self.parts), 'part')}"
+            return f"parts by source: {where}, none torn apart"
         those = "is only 1 source" if self.sources == 1 else f"are only {self.sources} sources"
         return (
-            f"parts by hash, as there {those} and not {PARTS}: sessions of one source are on both sides, "
+            f"parts by hash, as there {those} and not {len(self.parts)}: sessions of one source are on both sides, "
             "so the figures say little about sessions from elsewhere"
         )
 
 
 def parts_of(sources: Mapping[str, str], count: int = PARTS) -> SessionParts:
-    """Divide sessions, given by name with their sources, into `count` parts of similar size, or one for each session.
+    """Divide sessions, given by name with their sources, into `count` parts of similar size; fewer into one each.
 
     O(sessions · log sessions). The same sessions give the same parts.
     """
@@ -69,7 +72,8 @@ def parts_of(sources: Mapping[str, str], count: int = PARTS) -> SessionParts:
     for name, source in sources.items():
         groups[source].append(name)
     parts: list[list[str]] = [[] for _ in range(min(count, len(sources)))]
-    if len(groups) < count:
+    by: Literal["source", "hash"] = "hash" if len(groups) < len(parts) else "source"
+    if by == "hash":
         # A hash and not the order of names: neighbours are alike.
         for place, name in enumerate(
             sorted(sources, key=lambda name: sha256(name.encode("utf-8", "surrogateescape")).digest())
@@ -80,4 +84,4 @@ def parts_of(sources: Mapping[str, str], count: int = PARTS) -> SessionParts:
         for source in sorted(groups, key=lambda source: (-len(groups[source]), source)):
             min(parts, key=len).extend(groups[source])
     ranked = sorted((tuple(sorted(part)) for part in parts), key=lambda part: (-len(part), part))
-    return SessionParts(tuple(ranked), "hash" if len(groups) < count else "source", len(groups))
+    return SessionParts(tuple(ranked), by, len(groups))

@@ -61,6 +61,11 @@ _QUARTERED: Final = 40
 @click.option("--ray-address", metavar="ADDRESS", help="A cluster; else RAY_ADDRESS, else one is started here.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; one for each core by default.")
 @click.option("--min-far", type=click.FloatRange(0, 1), metavar="R", help="The far recall that the choice must have.")
+@click.option(
+    "--check/--no-check",
+    default=True,
+    help="Also settle on four fifths of the sessions and measure on the fifth, all five in turn.",
+)
 @click.option("--resume/--fresh", default=True, help="Take the results of earlier runs, or replay all again.")
 @click.option("--state", metavar="FOLDER", type=click.Path(), help="Where results are kept; a cache folder by default.")
 @click.option("--out", metavar="FILE", type=click.Path(), help="Write the settings as a new agents.yaml.")
@@ -77,6 +82,7 @@ def tune(
     ray_address: str | None,
     workers: int | None,
     min_far: float | None,
+    check: bool,
     resume: bool,
     state: str | None,
     out: str | None,
@@ -107,6 +113,7 @@ def tune(
             state=folder,
             fresh=not resume,
             min_far=min_far,
+            check=check,
             on_step=on_step,
         )
     block = agents_yaml(tuned.chosen.setting, model=model, window=window, comments=block_comments(tuned, conditions))

@@ -1,4 +1,4 @@
-"""Compares settings by cost and far recall: which of them no other beats, and which one to choose."""
+"""Compares settings by bill with re-reads and far recall: which of them no other beats, and which one to choose."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ __all__ = [
     "point_of",
     "worth_a_row",
 ]
+
+# The two ends of what has to be read again.
+_LOW, _HIGH = 0, 1
 
 # A smaller gain in recall is not worth a row: figures have two decimals.
 _SAME: Final = 0.005
@@ -49,8 +52,10 @@ class SettingFigures:
     """Figures of one setting over some sessions.
 
     `cost_tokens` is the price of all input, in tokens at the full input price; `cost` the input's price by that of no
-    management, `median_cost` the median of the sessions' own ratios. `far`, `line`, `far_tool` are means over the
-    sessions with three or more such references, None when there is none. Money is in dollars; None when a model has no
+    management, `median_cost` the median of the sessions' own ratios. `with_rereads` is `cost` with all that the agent
+    has to read again, the high figure, and `with_rereads_low` the low one; `rereads_low` and `rereads_high` are those
+    messages by requests. `far`, `line`, `far_tool` and `near_line`, by what is feasible, are means over the sessions
+    with three or more such references, None when there is none. Money is in dollars; None when a model has no
     price in the catalogue.
     """
 
@@ -64,6 +69,11 @@ class SettingFigures:
     cost_tokens: float
     cost: ResampledFigure
     median_cost: float
+    with_rereads: ResampledFigure
+    with_rereads_low: float
+    rereads_low: float
+    rereads_high: float
+    near_line: float | None
     far: ResampledFigure | None
     line: float | None
     far_tool: float | None
@@ -77,6 +87,10 @@ class SettingFigures:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON values."""
+        return {**self.setting.as_json(), **self.figures_as_json()}
+
+    def figures_as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON values, without the setting."""
 
         def plain(span: ResampledFigure | None) -> dict[str, Any] | None:
             return None if span is None else asdict(span)
@@ -90,13 +104,17 @@ class SettingFigures:
             "folds",
             "cost_tokens",
             "median_cost",
+            "with_rereads_low",
+            "rereads_low",
+            "rereads_high",
+            "near_line",
             "line",
             "far_tool",
         )
         return {
-            **self.setting.as_json(),
             **{name: getattr(self, name) for name in same},
             "cost": plain(self.cost),
+            "with_rereads": plain(self.with_rereads),
             "far": plain(self.far),
             "input_usd": plain(self.input_usd),
             "reply_usd": self.reply_usd,
@@ -112,6 +130,7 @@ def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping
     priced = len(money) == len(outcomes)
     replies = [outcome.reply_usd for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
+    requests = max(1, sum(outcome.requests for outcome in outcomes))
     return SettingFigures(
         setting=setting,
         sessions=len(outcomes),
@@ -124,6 +143,11 @@ def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping
         # Sums over sessions, not a mean of ratios: it is the user's own bill, in which large sessions weigh more.
         cost=_span(pairs, _ratio),
         median_cost=median(one / other for one, other in pairs),
+        with_rereads=_span(_pairs(outcomes, base, _HIGH), _ratio),
+        with_rereads_low=_ratio(_pairs(outcomes, base, _LOW)),
+        rereads_low=sum(outcome.rereads[_LOW] for outcome in outcomes) / requests,
+        rereads_high=sum(outcome.rereads[_HIGH] for outcome in outcomes) / requests,
+        near_line=_mean(_shares(outcome.near_line for outcome in outcomes)),
         far=_span(far, fmean) if far else None,
         line=_mean(_shares(outcome.line for outcome in outcomes)),
         far_tool=_mean(_shares(outcome.far_tool for outcome in outcomes)),
@@ -133,10 +157,12 @@ def figures_of(setting: Setting, outcomes: Sequence[TrialOutcome], none: Mapping
 
 
 def point_of(outcomes: Sequence[TrialOutcome], none: Mapping[str, TrialOutcome]) -> tuple[float, float]:
-    """Return the cost and the missing far recall: smaller is better for both. O(sessions)."""
+    """Return the bill with re-reads and the missing far recall: smaller is better for both. O(sessions)."""
+    # A bill without them rewards hiding what the agent has just asked for. The high figure, as a line that was there is
+    # what the agent decided by.
     base = [none[outcome.session] for outcome in outcomes]
     far = _shares(outcome.far for outcome in outcomes)
-    return _ratio(_pairs(outcomes, base)), 1.0 - fmean(far) if far else 0.0
+    return _ratio(_pairs(outcomes, base, _HIGH)), 1.0 - fmean(far) if far else 0.0
 
 
 def is_conclusive(outcome: TrialOutcome) -> bool:
@@ -144,17 +170,20 @@ def is_conclusive(outcome: TrialOutcome) -> bool:
     return outcome.far[1] >= ENOUGH
 
 
-def _pairs(outcomes: Sequence[TrialOutcome], base: Sequence[TrialOutcome]) -> list[tuple[float, float]]:
-    """Return the input's price under a setting and without management, by session."""
+def _pairs(
+    outcomes: Sequence[TrialOutcome], base: Sequence[TrialOutcome], again: int | None = None
+) -> list[tuple[float, float]]:
+    """Return the input's price under a setting and without management, by session; with what is read `again`."""
     # In money, so that sessions of different models add up; in tokens as soon as one has no price.
-    money = [
-        (one.input_usd, other.input_usd)
-        for one, other in zip(outcomes, base, strict=True)
-        if one.input_usd is not None and other.input_usd is not None
-    ]
-    if len(money) == len(outcomes):
-        return money
-    return [(one.paid_tokens, other.paid_tokens) for one, other in zip(outcomes, base, strict=True)]
+    priced = all(one.input_usd is not None and other.input_usd for one, other in zip(outcomes, base, strict=True))
+    pairs = []
+    for one, other in zip(outcomes, base, strict=True):
+        reread = 0.0 if again is None else one.reread_tokens[again]
+        if priced and one.input_usd is not None and other.input_usd is not None:
+            pairs.append((one.input_usd + reread * other.input_usd / other.paid_tokens, other.input_usd))
+        else:
+            pairs.append((one.paid_tokens + reread, other.paid_tokens))
+    return pairs
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
@@ -206,7 +235,7 @@ def layers(points: Sequence[tuple[float, float]]) -> list[list[int]]:
 
 def worth_a_row(found: Sequence[SettingFigures]) -> list[SettingFigures]:
     """Return the points of a front with visibly more recall than cheaper ones, cheapest first."""
-    points = [(figures.cost.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
+    points = [(figures.with_rereads.value, 1.0 - figures.far.value if figures.far else 0.0) for figures in found]
     return [found[place] for place in front(points)]
 
 
@@ -225,7 +254,7 @@ def chosen(found: Sequence[SettingFigures], min_far: float | None) -> tuple[Sett
     rows = worth_a_row(found)
     if len(rows) < 3:
         return rows[-1], f"{lacking}the one with the best far recall" if len(rows) > 1 else f"{lacking}the only one"
-    points = [(figures.cost.value, -figures.far.value if figures.far else 0.0) for figures in rows]
+    points = [(figures.with_rereads.value, -figures.far.value if figures.far else 0.0) for figures in rows]
     (left, top), (right, bottom) = points[0], points[-1]
     # The knee is the point farthest from the line between the ends, both figures scaled to the distance of the ends.
     # The sum is that distance up to a constant factor; without the scaling the result would depend on units.

@@ -13,6 +13,7 @@ from foldline.messages import Json
 from foldline.text.formatting import DASH, compact, money, plain_line, plural, share
 from foldline_bench.measure.intervals import FEWEST, enough
 from foldline_bench.tuning.candidates import OURS, own_figures
+from foldline_bench.tuning.carry_over import CarryOver, HeldOutPart, warnings
 from foldline_bench.tuning.front import ResampledFigure, SettingFigures
 from foldline_bench.tuning.search import ExcludedSession, TuneResult
 from foldline_bench.tuning.values import Conditions, Setting
@@ -23,7 +24,11 @@ __all__ = ["SCHEMA", "agents_yaml", "block_comments", "left_out_lines", "plain_r
 SCHEMA: Final = 1
 """That of the JSON report: it goes up when a field changes its meaning or goes away."""
 
+# The characters of a part's name in the table.
+_PART_CHARS: Final = 24
+
 _RANGES: Final = "ranges"
+_NEAR: Final = "near lines"
 _ARRIVAL: Final = "on arrival"
 _OWN: Final = "trigger, landing and keep"
 
@@ -36,12 +41,58 @@ def print_found(tuned: TuneResult, conditions: Conditions) -> None:
     console.print()
     columns = _columns(tuned)
     there = {column.group for column in columns}
-    gone = print_table(console, columns, tuple(group for group in (_RANGES, _ARRIVAL, _OWN) if group in there))
+    gone = print_table(console, columns, tuple(group for group in (_RANGES, _ARRIVAL, _OWN, _NEAR) if group in there))
     console.print()
     for line in _legend(tuned, gone):
         console.print(line, style="dim")
     console.print()
     console.print(f"chosen: {tuned.chosen.setting.name}\n({tuned.why})\n", soft_wrap=True)
+    if tuned.carry_over is not None:
+        _print_carry_over(console, tuned.carry_over)
+
+
+def _print_carry_over(console: Any, found: CarryOver) -> None:
+    """Print the figures of each part under the choice that was made without it, and what they warn of."""
+    console.print("Each part of the sessions with the setting that was chosen without it")
+    console.print(f"({found.parts.about()})\n", soft_wrap=True)
+    rows = [
+        *(_carried(_part(one), one.tuned, one.left_out) for one in found.held_out),
+        _carried("all sessions", found.tuned, found.left_out),
+    ]
+    heads = ("left out", "with reads\nothers", "\nhere", "far\nothers", "\nhere")
+    columns = [
+        Column(head, cells, left=not number)
+        for number, (head, cells) in enumerate(zip(heads, list(zip(*rows, strict=True)), strict=True))
+    ]
+    print_table(console, columns, ())
+    console.print()
+    said = warnings(found)
+    for line in said:
+        console.print(f"warning: {line}", soft_wrap=True)
+    if not said:
+        console.print("The choice carries over: no part is worse than the others lead to expect.")
+    console.print()
+
+
+def _part(one: HeldOutPart) -> str:
+    names = ", ".join(name.rpartition("/")[2] or "unknown" for name in one.sources)
+    return plain_line(f"{len(one.sessions)} of {names}", _PART_CHARS)
+
+
+def _carried(name: str, tuned: SettingFigures, left_out: SettingFigures) -> tuple[str, ...]:
+    return (
+        name,
+        _with_interval(tuned.with_rereads),
+        share(left_out.with_rereads.value),
+        _with_interval(tuned.far),
+        share(left_out.far.value if left_out.far else None),
+    )
+
+
+def _with_interval(span: ResampledFigure | None) -> str:
+    if span is None:
+        return DASH
+    return f"{share(span.value)} ({_interval(span)})" if span.is_conclusive else share(span.value)
 
 
 def left_out_lines(left_out: Sequence[ExcludedSession]) -> Iterator[str]:
@@ -76,8 +127,9 @@ def _prices(tuned: TuneResult, conditions: Conditions) -> str:
 def _columns(tuned: TuneResult) -> list[Column]:
     rows = [_row(figures, chosen=figures is tuned.chosen) for figures in tuned.front]
     cells = list(zip(*rows, _row(tuned.none, chosen=False), strict=True))
-    heads = ("", "policy", "trig-\nger", "land-\ning", "keep", "on\narrival", "cost", "", "far", "", _unit(tuned))
-    groups = {2: _OWN, 3: _OWN, 4: _OWN, 5: _ARRIVAL, 7: _RANGES, 9: _RANGES}
+    unit = _unit(tuned)
+    heads = ("", "policy", "fold\nat", "land\nat", "keep", "on\narrival", "with\nreads", "", "near", "far", "", unit)
+    groups = {2: _OWN, 3: _OWN, 4: _OWN, 5: _ARRIVAL, 7: _RANGES, 8: _NEAR, 10: _RANGES}
     return [
         Column(head, column, left=number < 2, group=groups.get(number, ""))
         for number, (head, column) in enumerate(zip(heads, cells, strict=True))
@@ -101,8 +153,9 @@ def _row(figures: SettingFigures, *, chosen: bool) -> tuple[str, ...]:
         ">" if chosen else "",
         setting.policy,
         *own,
-        share(figures.cost.value),
-        _interval(figures.cost),
+        share(figures.with_rereads.value),
+        _interval(figures.with_rereads),
+        share(figures.near_line),
         share(figures.far.value if figures.far else None),
         _interval(figures.far),
         _bill(figures),
@@ -122,7 +175,9 @@ def _bill(figures: SettingFigures) -> str:
 
 def _legend(tuned: TuneResult, gone: Sequence[str]) -> Iterator[str]:
     none = tuned.none
-    yield "cost  input price with prompt caching, all sessions together, against none"
+    yield "with reads: input price with prompt caching, all sessions together, against"
+    yield "      none, and one more request for each line that has to be read again"
+    yield "near  of lines that replies refer to and that stood near, the share still sent"
     yield "far   of names in replies that last stood far back, the share still sent:"
     mean = f"      mean over the {plural(tuned.telling, 'session')} with 3 or more"
     ranges = not enough(none.sessions) or _RANGES in gone
@@ -156,10 +211,10 @@ def _replies(tuned: TuneResult) -> str:
 def block_comments(tuned: TuneResult, conditions: Conditions) -> tuple[str, ...]:
     """Comment lines above the settings: how they were measured, and with what result."""
     best = tuned.chosen
-    far = "not measurable" if best.far is None else f"{best.far.value:.2f}"
+    cost, far = f"{best.cost.value:.2f}", "not measurable" if best.far is None else f"{best.far.value:.2f}"
     return (
         f"foldline tune: {plural(len(tuned.looks), 'session')} at a window of {conditions.window:,} tokens.",
-        f"Input costs {best.cost.value:.2f} of no management; far recall {far}.",
+        f"Input costs {cost} of no management, {best.with_rereads.value:.2f} with re-reads; far recall {far}.",
         "Measured without a model that sums up: hence no summariser.",
     )
 
@@ -191,6 +246,7 @@ def plain_report(tuned: TuneResult, conditions: Conditions, block: str, *, min_f
         "none": tuned.none.as_json(),
         "front": [figures.as_json() for figures in tuned.front],
         "chosen": {**tuned.chosen.as_json(), "why": tuned.why},
+        "carry_over": None if tuned.carry_over is None else tuned.carry_over.as_json(),
         "agents_yaml": block,
     }
 

@@ -7,14 +7,16 @@ after each round the better half stays, counted in layers of the Pareto front, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from math import ceil
 from typing import Final
 
 from foldline.errors import InvalidInput
+from foldline.text.formatting import plural
 from foldline_bench.tuning.backends import Backend
 from foldline_bench.tuning.candidates import first_settings, neighbours
+from foldline_bench.tuning.carry_over import CarryOver, SettledChoice, carry_over
 from foldline_bench.tuning.front import (
     SettingFigures,
     chosen,
@@ -87,7 +89,7 @@ class TuneResult:
 
     `requests` are counts by the hash of a session. Of the replays of the sessions in `looks`, `replayed` were run and
     `known` there from before; all settings, and none, on all of them would be `whole`. `aside` are those of sessions
-    that were left out.
+    that were left out. `carry_over` is None without the check, or with one session.
     """
 
     looks: tuple[SessionSummary, ...]
@@ -104,6 +106,7 @@ class TuneResult:
     known: int
     whole: int
     aside: int
+    carry_over: CarryOver | None = None
 
 
 def round_sizes(sessions: int) -> list[int]:
@@ -132,39 +135,37 @@ class Tuning:
     _code: str = field(default_factory=lambda: f"{version('foldline')} {code_sha256()}")
 
     def search(
-        self, sources: Sequence[SessionSource], *, settings: Sequence[Setting] = (), min_far: float | None = None
+        self,
+        sources: Sequence[SessionSource],
+        *,
+        settings: Sequence[Setting] = (),
+        min_far: float | None = None,
+        check: bool = True,
     ) -> TuneResult:
         """Try settings on the sessions: these and their neighbours, without any those of `first_settings`.
 
+        With `check` the search is repeated without each part of the sessions, to see whether its choice carries over.
         Takes as long as the replays, which `TuneResult` counts. Raises InvalidInput when no session needs a window or
         no setting keeps to it, and whatever the backend raises.
         """
         # Each filter costs one replay a session, and saves some fifty of a session that says nothing.
         looks = self._order(self._fittable(self._large(self._looks(sources))))
         first = tuple(settings) or first_settings(self.conditions.window)
-        alive = self._halve(looks, first, ())
-        near = neighbours(alive[place] for place in self._front(looks, alive))[:_MOST_NEIGHBOURS]
-        alive += [setting for setting in self._halve(looks, near, alive) if setting not in alive]
+        settled, tried = self._settle(looks, first, min_far)
         looks = tuple(look for look in looks if look.sha256 not in self._faulty)
         if not looks:
             raise NothingToTune("none of them can be replayed", self._left_out)
-        if not alive:
+        if settled is None:
             raise NothingToTune(self._no_setting(looks))
-        # With same=0.0, as --min-far takes the cheapest that reaches it, by however little.
-        found = [self._figures(looks, alive[place]) for place in self._front(looks, alive, same=0.0)]
-        best, why = chosen(found, min_far)
-        rows = worth_a_row(found)
-        none = self._figures(looks, UNMANAGED)
-        tried = {*first, *near}
         needed = {key for key in self._outcomes if key[0] in {look.sha256 for look in looks}}
-        return TuneResult(
+        result = TuneResult(
             looks=looks,
             requests={look.sha256: self._outcomes[look.sha256, UNMANAGED].requests for look in looks},
             left_out=tuple(self._left_out),
-            front=tuple(figures for figures in found if figures in rows or figures is best),
-            chosen=best,
-            why=why,
-            none=none,
+            front=settled.front,
+            chosen=settled.chosen,
+            why=settled.why,
+            none=self._figures(looks, UNMANAGED),
             settings=len(tried),
             unfit=len(self._unfit),
             telling=sum(is_conclusive(self._outcomes[look.sha256, UNMANAGED]) for look in looks),
@@ -172,6 +173,44 @@ class Tuning:
             known=len(needed & self._known),
             whole=len(tried | {UNMANAGED, _PROBE}) * len(looks),
             aside=len(self._outcomes) - len(needed),
+        )
+        return replace(result, carry_over=self._carry_over(looks, first, min_far, settled)) if check else result
+
+    def _settle(
+        self, looks: Sequence[SessionSummary], first: Sequence[Setting], min_far: float | None, doing: str = ""
+    ) -> tuple[SettledChoice | None, set[Setting]]:
+        """Search over some sessions; None where no setting keeps to the window. Also the settings that were tried."""
+        alive = self._halve(looks, first, (), doing)
+        near = neighbours(alive[place] for place in self._front(looks, alive))[:_MOST_NEIGHBOURS]
+        alive += [setting for setting in self._halve(looks, near, alive, doing) if setting not in alive]
+        tried = {*first, *near}
+        if not alive or all(look.sha256 in self._faulty for look in looks):
+            return None, tried
+        # With same=0.0, as --min-far takes the cheapest that reaches it, by however little.
+        found = [self._figures(looks, alive[place]) for place in self._front(looks, alive, same=0.0)]
+        best, why = chosen(found, min_far)
+        rows = worth_a_row(found)
+        shown = tuple(figures for figures in found if figures in rows or figures is best)
+        return SettledChoice(shown, best, why), tried
+
+    def _carry_over(
+        self, looks: Sequence[SessionSummary], first: Sequence[Setting], min_far: float | None, settled: SettledChoice
+    ) -> CarryOver | None:
+        """Repeat the search without each part of the sessions, and measure its choice there."""
+
+        def measure(
+            part: Sequence[SessionSummary], found: SettledChoice, doing: str
+        ) -> Mapping[str, Sequence[TrialOutcome]]:
+            settings = [figures.setting for figures in found.front]
+            self._run(f"{doing}, {plural(len(settings), 'setting')} on {plural(len(part), 'session')}", part, settings)
+            return {setting.name: self._of(part, setting) for setting in settings}
+
+        return carry_over(
+            looks,
+            settled.chosen,
+            settle=lambda others, doing: self._settle(others, first, min_far, f"{doing}, ")[0],
+            measure=measure,
+            none=self._none(looks),
         )
 
     # --- sessions ----------------------------------------------------------------------------------------------------
@@ -236,7 +275,7 @@ class Tuning:
                 look,
                 f"cannot fit into the window of {self.conditions.window:,}, whatever the setting: what must stay needs "
                 f"{outcome.floor_tokens:,} tokens, and there is room for {outcome.limit_tokens:,} "
-                f"({outcome.refused:,} of {_count(range(outcome.requests), 'request')} refused)",
+                f"({outcome.refused:,} of {plural(outcome.requests, 'request')} refused)",
             )
         if not out:
             raise NothingToTune("none of them can be tuned", self._left_out)
@@ -264,14 +303,15 @@ class Tuning:
     # --- rounds ------------------------------------------------------------------------------------------------------
 
     def _halve(
-        self, looks: Sequence[SessionSummary], settings: Sequence[Setting], rivals: Sequence[Setting]
+        self, looks: Sequence[SessionSummary], settings: Sequence[Setting], rivals: Sequence[Setting], doing: str
     ) -> list[Setting]:
         """Return the settings that remain after all sessions are replayed; `rivals` are replayed already."""
         alive = list(settings)
         done = 0
         for number, size in enumerate(round_sizes(len(looks)), 1):
             part = looks[done:size]
-            self._run(f"round {number} of {_count(alive, 'setting')} on {_count(looks[:size], 'session')}", part, alive)
+            what = f"{plural(len(alive), 'setting')} on {plural(size, 'session')}"
+            self._run(f"{doing}round {number} of {what}", part, alive)
             done = size
             # One broken window is enough: a user wants none, and more sessions cannot mend it.
             alive = [setting for setting in alive if self._fits(looks[:size], setting)]
@@ -352,10 +392,6 @@ class Tuning:
             return
         self._outcomes[look.sha256, setting] = outcome
         self.kept.add(self.conditions.key(look, setting, self._code), setting, outcome)
-
-
-def _count(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def run_job(job: TrialJob) -> tuple[SessionSummary, tuple[tuple[Setting, TrialOutcome | str], ...]]:

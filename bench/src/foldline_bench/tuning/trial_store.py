@@ -27,7 +27,7 @@ __all__ = ["FILE", "TrialStore", "code_sha256", "modules_of", "open_trial_store"
 
 FILE: Final = "runs.jsonl"
 # Goes up when the meaning of a stored figure changes: older results are then ignored.
-_FORM: Final = 2
+_FORM: Final = 3
 # Long enough for a process that is just ending; another tuning holds the lock for minutes, and waiting is no use.
 _LOCK_SECONDS: Final = 0.2
 

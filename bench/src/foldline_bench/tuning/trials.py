@@ -11,6 +11,7 @@ from foldline.providers.exact import exact_counter
 from foldline.replay import NONE, MeasuredSession, Replay, replay
 from foldline.report.account import ExpectedRequest, Spend, expected
 from foldline.tokens import ESTIMATE
+from foldline_bench.measure.parts import source_of
 from foldline_bench.tuning.sources import read_source
 from foldline_bench.tuning.values import (
     UNMANAGED,
@@ -38,6 +39,7 @@ def look_at(source: SessionSource) -> SessionSummary:
         name=session.name,
         model=session.model,
         dialect=session.dialect,
+        origin=source_of(session.source, "/".join(filter(None, (source.place, source.label or source.part)))),
     )
 
 
@@ -101,6 +103,9 @@ def _outcome(recording: MeasuredSession, done: Replay, look: SessionSummary, con
         far=(recall.far.kept, recall.far.total),
         line=(recall.line.kept, recall.line.total),
         far_tool=(recall.far_tool.kept, recall.far_tool.total),
+        near_line=(recall.near_feasible.kept, recall.near_feasible.total),
+        rereads=done.rereads,
+        reread_tokens=(done.with_rereads_tokens[0] - done.cost_tokens, done.with_rereads_tokens[1] - done.cost_tokens),
     )
 
 

@@ -56,13 +56,17 @@ class SessionSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """A first description of a session. With a `fault`, it cannot be used and the rest is empty."""
+    """A first description of a session. With a `fault`, it cannot be used and the rest is empty.
+
+    `origin` is its source, or what its place says of it: sessions of one origin are judged together.
+    """
 
     source: SessionSource
     sha256: str = ""
     name: str = ""
     model: str | None = None
     dialect: str = ""
+    origin: str = ""
     fault: str = ""
 
 
@@ -152,13 +156,17 @@ class TrialJob:
     conditions: Conditions
 
 
+_PAIRS: Final = ("far", "line", "far_tool", "near_line", "rereads", "reread_tokens")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialOutcome:
     """One session under one setting. `paid_tokens` is the price of all input, in tokens at the full input price.
 
     `input_usd` and `reply_usd` are None when the model has no price in the catalogue. `far`, `line` and `far_tool` are
-    references (kept, of so many). Sums over all requests. Where some were refused, `floor_tokens` is the most that had
-    to stay in one, and `limit_tokens` what there was room for; else both are 0.
+    references (kept, of so many), `near_line` by what is feasible. `rereads` are the messages to read again and
+    `reread_tokens` their price, low and high. Sums over all requests. Where some were refused, `floor_tokens` is the
+    most that had to stay in one, and `limit_tokens` what there was room for; else both are 0.
     """
 
     session: str
@@ -177,6 +185,9 @@ class TrialOutcome:
     far: tuple[int, int]
     line: tuple[int, int]
     far_tool: tuple[int, int]
+    near_line: tuple[int, int]
+    rereads: tuple[int, int]
+    reread_tokens: tuple[float, float]
 
     @property
     def fits(self) -> bool:
@@ -187,5 +198,5 @@ class TrialOutcome:
     def from_json(cls, value: Mapping[str, Any]) -> TrialOutcome:
         """Read the plain values that `asdict` gave. Raises TypeError for others."""
         # JSON has no tuples.
-        pairs = {name: tuple(value[name]) for name in ("far", "line", "far_tool") if name in value}
+        pairs = {name: tuple(value[name]) for name in _PAIRS if name in value}
         return cls(**{**value, **pairs})
