@@ -21,7 +21,18 @@ from foldline.store.files import check_writable
 from foldline.text.formatting import plural
 from foldline_bench.run import BenchPlan, BenchProgress
 from foldline_bench.run import bench as run_bench
-from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, parts_table, stress_table, widths
+from foldline_bench.table import (
+    LEGEND,
+    Table,
+    by_group,
+    main_table,
+    notes,
+    parts_table,
+    stress_table,
+    week_lines,
+    weeks_table,
+    widths,
+)
 from foldline_bench.values import BenchResult
 
 __all__ = ["bench"]
@@ -83,6 +94,7 @@ def _unquoted(name: str) -> str:
 )
 @click.option("--no-stress", is_flag=True, help="Leave out the long session of up to 8,000 messages.")
 @click.option("--parts", is_flag=True, help="Also by five parts of the sessions, split by source, with their means.")
+@click.option("--weeks", is_flag=True, help="Join the sessions of each source into working weeks, with pauses.")
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(), help="Write all figures as JSON.")
 @click.option("--html", "html_file", metavar="FILE", type=click.Path(), help="Write a page with charts.")
 def bench(
@@ -97,6 +109,7 @@ def bench(
     time_cap: float,
     no_stress: bool,
     parts: bool,
+    weeks: bool,
     json_file: str | None,
     html_file: str | None,
 ) -> None:
@@ -121,6 +134,7 @@ def bench(
         cap_seconds=time_cap,
         stress=not no_stress,
         parts=parts,
+        weeks=weeks,
     )
     try:
         with _ended_like_ctrl_c(), _progress() as on_step:
@@ -219,13 +233,15 @@ def _ended(step: BenchProgress) -> str:
 
 def _print(result: BenchResult) -> None:
     console = terminal()
+    weeks = [row["name"] for row in result["sessions"] if row["week"] is not None]
     tables = [
-        (each, main_table(each), by_group(each), stress_table(each), parts_table(each)) for each in result["budgets"]
+        (each, main_table(each), by_group(each), stress_table(each), parts_table(each), weeks_table(each, weeks))
+        for each in result["budgets"]
     ]
     widest = max(sum(widths(table)) + len(table.heads) for _, *some in tables for table in some if table is not None)
     # rich would cut cells. A narrower terminal wraps the lines, and a file has them whole.
     console.width = max(console.width, widest)
-    for budget, main, groups, stress, parts in tables:
+    for budget, main, groups, stress, parts, by_week in tables:
         compared = f"{plural(len(budget['common']), 'session')} of {len(budget['sessions'])} that all finished"
         console.print(f"budget {budget['budget_tokens']:,} tokens by {result['counter']}; {compared}\n", style="bold")
         _draw(console, main)
@@ -235,11 +251,15 @@ def _print(result: BenchResult) -> None:
         if parts is not None and budget["parts"] is not None:
             console.print(budget["parts"]["about"], style="bold")
             _draw(console, parts)
+        if by_week is not None:
+            _draw(console, by_week)
         if budget["too_small"]:
             console.print(f"left out as too small: {', '.join(budget['too_small'])}", style="dim")
         for note in notes(budget):
             console.print(note, style="dim")
         console.print()
+    for line in week_lines(result["sessions"]):
+        console.print(line, style="dim")
     for left in result["left_out"]:
         console.print(f"{left['file']} left out: {left['reason']}")
     for absent in result["absent"]:

@@ -6,26 +6,23 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 from typing import Any
 
-from foldline.catalog.models import CACHE_RULES
 from foldline.errors import InvalidInput
 from foldline.replay import DISTANCES, NONE
 from foldline.replay.results import ENOUGH
 from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front, part_means
 from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
 from foldline_bench.measure.parts import parts_of
+from foldline_bench.prices import COLD_EVERY, FRONT_RULE, RULES, rule_figures
 from foldline_bench.session_inputs import collect_sessions
 from foldline_bench.values import (
-    COLD_EVERY,
-    FRONT_RULE,
     LEAST_RATIO,
-    RULES,
     SCHEMA,
     BenchResult,
     Bootstrap,
@@ -57,7 +54,8 @@ _STRESS_TOKENS = 16_000
 class BenchPlan:
     """What to measure. `systems` are names or patterns (`langchain*`) of systems or peers; empty: all.
 
-    With `parts` the figures are also those of five parts of the sessions, by source, and the means over these.
+    With `parts` the figures are also those of five parts of the sessions, by source, and the means over these. With
+    `weeks` the sessions of each source are joined into working weeks.
     `found` are those of `paths` that come from a folder. They are skipped if they cannot be read; a file that the user
     named is an error then.
     """
@@ -73,6 +71,7 @@ class BenchPlan:
     cap_seconds: float = 240.0
     stress: bool = True
     parts: bool = False
+    weeks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def bench(plan: BenchPlan, on_step: Callable[[BenchProgress], None] = lambda _st
     finished, the interrupt is raised.
     """
     began, date = monotonic(), datetime.now(UTC)
-    collected = collect_sessions(plan.paths, found=plan.found, exact=plan.exact)
+    collected = collect_sessions(plan.paths, found=plan.found, exact=plan.exact, weeks=plan.weeks)
     _require_sessions(plan, collected.rows)
     with worker_folder() as folder:
         systems, hosts, absent = _systems(plan, folder)
@@ -112,7 +111,7 @@ def bench(plan: BenchPlan, on_step: Callable[[BenchProgress], None] = lambda _st
         counter=neutral_counter(plan.exact).name,
         own_counter=plan.own_counter,
         told_rule=FRONT_RULE,
-        rules={name: _rule(name) for name in RULES},
+        rules={name: rule_figures(name) for name in RULES},
         cold_every=COLD_EVERY,
         distances=list(DISTANCES),
         enough=ENOUGH,
@@ -138,11 +137,6 @@ def _require_sessions(plan: BenchPlan, rows: Sequence[SessionRow]) -> None:
     if largest < LEAST_RATIO * budget_tokens:
         reason = f"no session is {LEAST_RATIO} times {budget_tokens:,} tokens; the largest has {largest:,}"
         raise InvalidInput(reason, place="budget")
-
-
-def _rule(name: str) -> dict[str, float]:
-    wanted = ("read_ratio", "write_ratio", "minimum_tokens", "block_tokens")
-    return {key: value for key, value in asdict(CACHE_RULES[name]).items() if key in wanted}
 
 
 def _provenance(date: datetime, seconds: float) -> Provenance:

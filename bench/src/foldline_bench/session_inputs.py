@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,7 +17,8 @@ from foldline.replay.recall import MessageReader
 from foldline.tokens import Counter
 from foldline_bench.measure.parts import source_of
 from foldline_bench.values import SessionRow, UnreadFile
-from foldline_bench.workers.jobs import SessionFile, neutral_counter, read_sessions
+from foldline_bench.weeks import WEEK_TOKENS, WeekRecording
+from foldline_bench.workers.jobs import SessionFile, neutral_counter, read_week
 
 __all__ = ["UNKNOWN", "SessionInputs", "collect_sessions", "group_of"]
 
@@ -54,11 +56,13 @@ class SessionInputs:
     left_out: list[UnreadFile]
 
 
-def collect_sessions(paths: Sequence[str], *, found: Collection[str] = (), exact: bool = False) -> SessionInputs:
+def collect_sessions(
+    paths: Sequence[str], *, found: Collection[str] = (), exact: bool = False, weeks: bool = False
+) -> SessionInputs:
     """Read all files, sized by the neutral counter. O(their size).
 
-    A file of `found` that cannot be read, or that has no reply, is left out. Raises InvalidInput for any other such
-    file, and if none is left.
+    A file of `found` that cannot be read, or that has no reply, is left out. With `weeks` the sessions of each source
+    are joined. Raises InvalidInput for any other such file, and if none is left.
     """
     counter = neutral_counter(exact)
     files, rows, left_out = [], [], []
@@ -74,7 +78,32 @@ def collect_sessions(paths: Sequence[str], *, found: Collection[str] = (), exact
     if not files:
         first = left_out[0]
         raise InvalidInput(f"no session can be used, of {len(left_out)}; {first['reason']}", place=first["file"])
+    if weeks:
+        files = _weeks(files, rows)
+        rows = [_row(file, counter) for file in files]
     return SessionInputs(files, rows, left_out)
+
+
+def _weeks(files: Sequence[SessionFile], rows: Sequence[SessionRow]) -> list[SessionFile]:
+    """Join the files of each source in the order of their names; a week ends before it is too long."""
+    out: list[SessionFile] = []
+    of_source: dict[str, list[tuple[SessionFile, SessionRow]]] = defaultdict(list)
+    for file, row in zip(files, rows, strict=True):
+        of_source[row["origin"]].append((file, row))
+    for source, sessions in of_source.items():
+        weeks: list[list[SessionFile]] = [[]]
+        tokens = 0
+        for file, row in sorted(sessions, key=lambda each: each[0].name):
+            if weeks[-1] and tokens + row["tokens"] > WEEK_TOKENS:
+                weeks.append([])
+                tokens = 0
+            weeks[-1].append(file)
+            tokens += row["tokens"]
+        for number, (first, *others) in enumerate(weeks, 1):
+            name = f"week of {source}" if len(weeks) == 1 else f"week {number} of {source}"
+            joined = tuple(file.path for file in others)
+            out.append(SessionFile(name, first.path, joined) if joined else first)
+    return out
 
 
 def _name_files(paths: Sequence[str]) -> list[SessionFile]:
@@ -89,7 +118,8 @@ def _name_files(paths: Sequence[str]) -> list[SessionFile]:
 
 
 def _row(file: SessionFile, counter: Counter) -> SessionRow:
-    [session] = read_sessions([file])
+    week = read_week(file)
+    session = week.session
     reader = MessageReader(codec(session.dialect), counter)
     seen = [reader.read(wire) for wire in session.messages]
     # A reply in the first place answers no request.
@@ -101,8 +131,17 @@ def _row(file: SessionFile, counter: Counter) -> SessionRow:
         source=session.source,
         origin=source_of(session.source, file.path),
         group=group_of(session.source),
-        sha256=sha256(Path(file.path).read_bytes()).hexdigest(),
+        sha256=_hash(file.paths),
         tokens=sum(each.tokens for each in seen),
         messages=len(seen),
         requests=requests,
+        week=WeekRecording(week, counter).row() if week.joints else None,
     )
+
+
+def _hash(paths: Sequence[str]) -> str:
+    """The SHA-256 of these files, one after the other."""
+    found = sha256()
+    for path in paths:
+        found.update(Path(path).read_bytes())
+    return found.hexdigest()

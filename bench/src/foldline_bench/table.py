@@ -6,20 +6,43 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from foldline.replay import NONE
+from foldline.replay.results import ENOUGH
 from foldline.text.formatting import DASH, compact, milliseconds, plain_line, plural, share
 from foldline_bench.measure.comparison import recall_of
 from foldline_bench.measure.intervals import is_conclusive
 from foldline_bench.measure.speed import SIZES
-from foldline_bench.values import FRONT_RULE, BudgetResult, Interval, MetReferences, SystemFigures, SystemRun
+from foldline_bench.prices import FRONT_RULE, LONG_RULE
+from foldline_bench.values import (
+    BudgetResult,
+    Interval,
+    MetReferences,
+    SessionFigures,
+    SessionRow,
+    SystemFigures,
+    SystemRun,
+)
 
-__all__ = ["LEGEND", "Table", "by_group", "main_table", "notes", "parts_table", "stress_table", "widths"]
+__all__ = [
+    "LEGEND",
+    "Table",
+    "by_group",
+    "main_table",
+    "notes",
+    "parts_table",
+    "stress_table",
+    "week_lines",
+    "weeks_table",
+    "widths",
+]
 
 LEGEND: Final = """\
 cost    input price with prompt caching (Anthropic's ratios), against none: median session, and its 95 % interval
 bill    cost with all that the agent has to read again: one more request for each earlier message that held a name
         (low), or a line with it (high), which a reply uses and its request lacks; reads: such messages by requests
 cold    cost with cold caches at every 20th request: policies of ours are replayed once more and told of the
-        pauses, other systems know no clock and are priced anew; openai, no cache: under other prices
+        pauses, other systems know no clock and are priced anew; openai, no cache: under other prices; long: those of
+        a model whose prices double over 200,000 tokens
 by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone; by needs: by the
         least at the same far recall for one who knows what all replies will refer to, which nobody can
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
@@ -28,6 +51,7 @@ far     of what replies name and last stood 8,000 tokens and 4 messages back, th
 hard    requests that every provider refuses (what a system left unsent too); any: also by the rules of foldline.check
 over    requests over the budget, and the largest by the budget; ms: CPU of one request; errors: inside the system
 95 %    the interval, of 5 sessions or more
+from    pays from: the size of a week from which on the bill high stays below that of none
 *       on the Pareto front: no other one is as cheap and keeps as much, among those with no hard and no over"""
 
 
@@ -68,6 +92,7 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[SystemFigures], str]], ...]] = (
     ("cold", lambda one: _ratio(one, kind="cold")),
     ("openai", lambda one: _ratio(one, "openai")),
     ("no\ncache", lambda one: _ratio(one, "nocache")),
+    ("long", lambda one: _ratio(one, LONG_RULE)),
     ("by\nbest", lambda one: _median(one["bound"])),
     ("by\nneeds", lambda one: _median(one["needs_bound"])),
     ("near\nline", lambda one: _recall_cell(one["recall"]["near_feasible"])),
@@ -137,6 +162,61 @@ def stress_table(budget: BudgetResult) -> Table | None:
         ]
         rows.append((run["system"], *cells))
     return Table(("ms p50 / p95 at", *(f"{size:,}\nmessages" for size in SIZES)), tuple(rows)) if rows else None
+
+
+_WEEK_COLUMNS: Final[tuple[tuple[str, Callable[[SessionFigures, SessionFigures], str]], ...]] = (
+    ("cost", lambda one, none: share(_paid(one) / _paid(none))),
+    ("bill\nlow", lambda one, none: share((_paid(one) + one["rereads"]["cost"][FRONT_RULE][0]) / _paid(none))),
+    ("bill\nhigh", lambda one, none: share((_paid(one) + one["rereads"]["cost"][FRONT_RULE][1]) / _paid(none))),
+    ("long", lambda one, none: share(one["cost"][LONG_RULE]["warm"] / none["cost"][LONG_RULE]["warm"])),
+    ("near\nline", lambda one, _: _pair(one["recall"]["near_feasible"])),
+    ("far", lambda one, _: _pair(one["recall"]["beyond"][1])),
+    ("far\nline", lambda one, _: _pair(one["recall"]["line"])),
+    ("reads\nhigh %", lambda one, _: f"{100 * one['rereads']['messages'][1] / one['requests']:.0f}"),
+    ("pays\nfrom", lambda one, _: _size(one["pays_from"][FRONT_RULE])),
+    ("long\npays from", lambda one, _: _size(one["pays_from"][LONG_RULE])),
+    ("over\n%", lambda one, _: _percent(one["over_budget"] / one["requests"])),
+)
+
+
+def weeks_table(budget: BudgetResult, weeks: Sequence[str]) -> Table | None:
+    """Rows for each week: the systems over it alone; None without one that all finished."""
+    base = next((run["sessions"] for run in budget["runs"] if run["system"] == NONE), {})
+    rows: list[tuple[str, ...]] = []
+    for week in weeks:
+        if week not in budget["common"]:
+            continue
+        rows.append((week, *("" for _ in _WEEK_COLUMNS)))
+        for run in budget["runs"]:
+            if not run["apart"]:
+                cells = (cell(run["sessions"][week], base[week]) for _, cell in _WEEK_COLUMNS)
+                rows.append((f"  {run['system']}", *cells))
+    return Table(("by week", *(head for head, _ in _WEEK_COLUMNS)), tuple(rows)) if rows else None
+
+
+def week_lines(rows: Sequence[SessionRow]) -> list[str]:
+    """Say of each week what it was joined from, and what its joints leave out."""
+    out = []
+    for row in rows:
+        if (week := row["week"]) is not None:
+            joined = f"{plural(week['sessions'], 'session')}, {plural(row['requests'], 'request')}"
+            left = f"{week['left_out']:,} of {week['references']:,} references left out at joints"
+            size = f"{compact(row['tokens'])} tokens, {plural(week['images'], 'image')}"
+            out.append(f"{row['name']}: {joined}, {size}; {plural(week['nights'], 'night')}; {left}")
+    return out
+
+
+def _paid(one: SessionFigures) -> float:
+    return one["cost"][FRONT_RULE]["warm"]
+
+
+def _pair(pair: Sequence[int]) -> str:
+    kept, total = pair
+    return share(kept / total) if total >= ENOUGH else DASH
+
+
+def _size(tokens: int | None) -> str:
+    return DASH if tokens is None else compact(tokens)
 
 
 # Sources that a row of a part names, and the characters of each name.

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
+from foldline_bench.weeks import WeekRow
+
 __all__ = [
-    "COLD_EVERY",
-    "FRONT_RULE",
     "LEAST_RATIO",
-    "RULES",
     "SCHEMA",
     "AtLength",
     "BenchResult",
@@ -42,15 +41,6 @@ __all__ = [
 
 SCHEMA: Final = 1
 """Goes up when a field changes its meaning or goes away."""
-
-RULES: Final = ("anthropic", "openai", "deepseek", "nocache")
-"""The cache rules that price each run."""
-
-FRONT_RULE: Final = "anthropic"
-"""The rule whose cost makes the Pareto front, and that a policy which weighs prices is told: the dearest to rewrite."""
-
-COLD_EVERY: Final = 20
-"""In the second price of each rule, each request of such a number finds no cache, as after a pause."""
 
 LEAST_RATIO: Final = 1.2
 """A session takes part at a budget when it is so many times as large: below, there is next to nothing to do."""
@@ -124,7 +114,8 @@ class SessionFigures(TypedDict):
     refuses, `soft`: that some do, `invalid`: hard ones, or that break any rule of `foldline.check`. The dictionaries
     count by rule.
     `peak_ratio` is the largest request by the budget, `cpu_seconds` one time per request, the median of the repeats.
-    `bound` is there for policies of ours that no model helps, under the prices that they were told.
+    `bound` is there for policies of ours that no model helps, under the prices that they were told. `pays_from` is, by
+    rule, the size in tokens from which on the bill with re-reads (high) stays below that of no management; None: never.
     """
 
     requests: int
@@ -147,6 +138,7 @@ class SessionFigures(TypedDict):
     rereads: Rereading
     cpu_seconds: list[float]
     bound: BoundFigures | None
+    pays_from: dict[str, int | None]
 
 
 class Interval(TypedDict):
@@ -307,7 +299,7 @@ class BudgetResult(TypedDict):
 
 
 class SessionRow(TypedDict):
-    """One session that took part; `sha256` is that of its file.
+    """One session that took part; `sha256` is that of its files. A session that was joined is a `week`.
 
     `origin` is its source, or what its file's name says of it: sessions of one origin stay together in parts.
     """
@@ -320,6 +312,7 @@ class SessionRow(TypedDict):
     tokens: int
     messages: int
     requests: int
+    week: WeekRow | None
 
 
 class UnreadFile(TypedDict):

@@ -7,7 +7,8 @@ from copy import deepcopy
 from functools import cache
 
 from foldline_bench.measure.comparison import figures_over, mark_front
-from foldline_bench.values import RULES, BenchResult, BudgetResult, Price, SessionFigures, Stress, SystemRun
+from foldline_bench.prices import RULES
+from foldline_bench.values import BenchResult, BudgetResult, Price, SessionFigures, Stress, SystemRun
 
 __all__ = ["budget", "result", "system_run"]
 
@@ -53,6 +54,7 @@ def session(cost: float, kept: int, *, over: int = 0, hard: int = 0, error: str 
         "rereads": {"messages": [1, 2], "cost": {rule: [cost / 10, cost / 5] for rule in RULES}},
         "cpu_seconds": [0.001] * 20,
         "bound": None,
+        "pays_from": dict.fromkeys(RULES, 12_000),
     }
 
 

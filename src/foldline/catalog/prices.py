@@ -49,6 +49,10 @@ class CacheRule:
             exceeded = step
         return exceeded
 
+    def expired(self, idle_seconds: float) -> bool:
+        """Return whether the cache is lost after a pause of this length, counted from its last use."""
+        return 0 < self.lifetime_seconds <= idle_seconds
+
     def cacheable_tokens(self, tokens: int) -> int:
         """Return how many of the first `tokens` are cached: whole blocks, and none below the minimum."""
         whole = tokens // self.block_tokens * self.block_tokens

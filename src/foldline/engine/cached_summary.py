@@ -80,7 +80,7 @@ class CachedSummary:
 
     def is_cold(self, idle_seconds: float) -> bool:
         """Whether the cache has expired after a pause of this length, counted from its last use. O(1)."""
-        return 0 < self.rule.lifetime_seconds <= idle_seconds
+        return self.rule.expired(idle_seconds)
 
     def sent(self, request: Request, view: View, stop: Seq, preamble: SystemAndTools) -> None:
         """Remember a request, with the entries before `stop` in it. O(1)."""

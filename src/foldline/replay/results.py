@@ -127,7 +127,7 @@ class Turn:
     `cost_tokens` is the price of them and of the request, `reread_tokens` that of `rereads`, low and high; both in
     tokens at the full input price. A refused request
     (`DoesNotFit`) was not sent; `refused` lists the parts that were too large. `rules` are the names of the rules in
-    `violations`.
+    `violations`. `idle_seconds` is the pause before the request: a cache may have expired in it.
     """
 
     index: int
@@ -148,6 +148,7 @@ class Turn:
     summary_calls: tuple[SummaryCall, ...] = ()
     rereads: Rereads = Rereads()
     reread_tokens: tuple[float, float] = (0.0, 0.0)
+    idle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,14 +259,14 @@ OUTPUT_RATIO: Final = 5
 def bill_tokens(turns: Iterable[Turn], rule: CacheRule, *, cold_every: int | None = None) -> float:
     """The price of these requests and of their summaries under any rule, in tokens at the full input price.
 
-    Each request finds a warm cache. With `cold_every` every such request (20: the 20th, the 40th …) comes after the
-    cache has expired, and so do its summaries. O(turns).
+    Each request finds a warm cache, but after a pause in which it expired. With `cold_every` it is expired at every
+    such request too (20: the 20th, the 40th …). The summaries of a request find what it finds. O(turns).
     """
     # A cold cache costs twice: nothing is read at the low price, and all is written at the high one. `request_price`
     # has both.
     total = 0.0
     for turn in turns:
-        warm = not cold_every or (turn.index + 1) % cold_every != 0
+        warm = not rule.expired(turn.idle_seconds) and (not cold_every or (turn.index + 1) % cold_every != 0)
         total += request_price(rule, turn.tokens, turn.cached_tokens * warm)
         total += sum(_summary_call_tokens(call, rule, warm) for call in turn.summary_calls)
     return total

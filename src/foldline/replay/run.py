@@ -6,8 +6,8 @@ reply is what the model said next, and it also shows what the model needed (see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import process_time
 from typing import Final, Protocol
 
@@ -93,14 +93,16 @@ class Unmanaged:
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """A pause of `seconds` before every `every`-th request (20: the 20th, the 40th …)."""
+    """A pause of `seconds` before every `every`-th request (20: the 20th, the 40th …), and those of `at` by request."""
 
-    every: int
-    seconds: float
+    every: int = 0
+    seconds: float = 0.0
+    at: Mapping[int, float] = field(default_factory=dict)
 
     def before(self, request: int) -> float:
         """Seconds of the pause before a request, counted from 1."""
-        return self.seconds if request % self.every == 0 else 0.0
+        regular = self.seconds if self.every and request % self.every == 0 else 0.0
+        return max(regular, self.at.get(request, 0.0))
 
 
 class Managed:
@@ -193,6 +195,7 @@ def replay(
     counter: Counter | None = None,
     sender: Sender | None = None,
     cold_every: int | None = None,
+    pauses: Pauses | None = None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> Replay:
     """Replay a session under a policy (or "none") and measure each request.
@@ -200,9 +203,10 @@ def replay(
     `rule` prices the requests; a policy that weighs prices gets it too. `counter` sizes them, also for the policy
     (default: the estimate; a `MeasuredSession` has its own). A `sender` replaces the policy, and `policy` is then only
     its name. With `cold_every` the policy is told before every such request (20: the 20th, the 40th …) that the cache
-    has expired; `bill_tokens` prices that. `on_turn` is called after each request. CPU time covers `append` and
-    `prepare` (or `send`) only. A request that does not fit counts as refused and the session continues. Raises
-    InvalidInput for an unknown policy, a window without room, and messages that cannot be read.
+    has expired; `bill_tokens` prices that. `pauses` are those of the recording: the policy is told of them, and each
+    turn has its own. `on_turn` is called after each request. CPU time covers `append` and `prepare` (or `send`) only. A
+    request that does not fit counts as refused and the session continues. Raises InvalidInput for an unknown policy, a
+    window without room, and messages that cannot be read.
     """
     recording = session if isinstance(session, MeasuredSession) else MeasuredSession(session, counter or ESTIMATE)
     if max_output_tokens < 0 or window - max_output_tokens <= 0:
@@ -213,10 +217,11 @@ def replay(
     elif sender is None:
         checked = policy_named(policy) if isinstance(policy, str) else policy
         context = context_for(recording, checked, window=window, max_output_tokens=max_output_tokens, rule=rule)
-        sender = Managed(context, pauses=Pauses(cold_every, rule.lifetime_seconds) if cold_every else None)
+        told = replace(pauses or Pauses(), every=cold_every, seconds=rule.lifetime_seconds) if cold_every else pauses
+        sender = Managed(context, pauses=told)
     # The limit is read before the first request: a context may lower it while it runs.
     kept_tokens = sender.context.limits.input_tokens if isinstance(sender, Managed) else None
-    meter = _Meter(recording, window - max_output_tokens, rule)
+    meter = _Meter(recording, window - max_output_tokens, rule, pauses or Pauses())
     turns = []
     done = 0
     for index, reply in enumerate(recording.replies):
@@ -241,10 +246,11 @@ def replay(
 class _Meter:
     """Measures the requests of one replay, each against the one before."""
 
-    def __init__(self, recording: MeasuredSession, limit_tokens: int, rule: CacheRule) -> None:
+    def __init__(self, recording: MeasuredSession, limit_tokens: int, rule: CacheRule, pauses: Pauses) -> None:
         self._recording = recording
         self._limit_tokens = limit_tokens
         self._rule = rule
+        self._pauses = pauses
         # A copy, which shares the measured messages of the session but grows on its own.
         self._reader = recording.reader.copy()  # dropped with the replay: nobody else needs its messages
         self._before: tuple[Json, list[MeasuredMessage]] | None = None
@@ -269,6 +275,7 @@ class _Meter:
                 recall=recall,
                 rereads=rereads,
                 cpu_seconds=spent,
+                idle_seconds=self._pauses.before(index + 1),
             )
             return replace(turn, reread_tokens=reread_tokens((turn,), self._rule))
         spent = process_time() - began if sent.cpu_seconds is None else sent.cpu_seconds
@@ -294,6 +301,7 @@ class _Meter:
             rereads=rereads,
             cpu_seconds=spent,
             summary_calls=sent.summary_calls,
+            idle_seconds=self._pauses.before(index + 1),
         )
         again = reread_tokens((turn,), self._rule)
         return replace(turn, cost_tokens=bill_tokens((turn,), self._rule), reread_tokens=again)

@@ -17,7 +17,7 @@ from foldline.engine.context import Context
 from foldline.messages import Wire
 from foldline.reducers.base import HasKeptShare
 from foldline.reducers.digest import Digest
-from foldline.replay import Managed, Pauses, Replay, Sent, bill_tokens
+from foldline.replay import Managed, Pauses, Replay, Sent, Turn, bill_tokens
 from foldline.view.transcript import Entry, Fold, Seq
 from foldline.view.user_words import speaks
 from foldline_bench.bounds.schedule import CostTerms, FoldSchedule, ShownShares, best_schedule
@@ -163,7 +163,7 @@ def course_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_ev
         shown=ShownShares.through(points, USUAL_SHARE),
         keep_tokens=keep,
         rule=rule,
-        cold={i for i, turn in enumerate(turns) if cold_every and (turn.index + 1) % cold_every == 0},
+        cold={i for i, turn in enumerate(turns) if _is_cold(turn, rule, cold_every)},
         shown_at=shown_at,
     )
     arrivals = tuple(tuple(sizes[start:stop]) for start, stop in pairwise([0, *come]))
@@ -206,6 +206,11 @@ class Bound:
     def schedule_ratio(self) -> float:
         """The policy's bill by that of the cheapest schedule; 1 when nothing was sent."""
         return self.cost_tokens / self.schedule_cost_tokens if self.schedule_cost_tokens else 1.0
+
+
+def _is_cold(turn: Turn, rule: CacheRule, cold_every: int | None) -> bool:
+    """Whether a request finds no cache, as in `bill_tokens`."""
+    return rule.expired(turn.idle_seconds) or (cold_every is not None and (turn.index + 1) % cold_every == 0)
 
 
 def bound_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_every: int | None = None) -> Bound:

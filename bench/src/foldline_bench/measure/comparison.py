@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from foldline.replay.results import ENOUGH, percentile
 from foldline_bench.measure.intervals import interval, mean_of, median_of
+from foldline_bench.prices import FRONT_RULE
 from foldline_bench.values import (
-    FRONT_RULE,
     Interval,
     MetReferences,
     Price,

@@ -11,12 +11,13 @@ from time import monotonic, process_time
 from typing import Final
 
 from foldline.catalog.models import CacheRule
+from foldline.catalog.prices import request_price
 from foldline.messages import Wire
 from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens, reread_tokens
 from foldline_bench.bounds.clairvoyant import Clairvoyant
 from foldline_bench.bounds.hindsight import Bound
+from foldline_bench.prices import COLD_EVERY
 from foldline_bench.values import (
-    COLD_EVERY,
     BoundFigures,
     Price,
     Rereading,
@@ -34,8 +35,13 @@ __all__ = [
     "bound_figures",
     "cold_figures",
     "figures_of_session",
+    "pays_from_tokens",
     "refusals",
 ]
+
+
+# What sums of prices may be off by.
+_ROUNDING_TOKENS: Final = 0.01
 
 
 class AllowanceSpentError(BaseException):
@@ -118,7 +124,24 @@ def figures_of_session(done: Replay, watched: CheckedSender, rules: Mapping[str,
         ),
         cpu_seconds=[turn.cpu_seconds for turn in done.turns],
         bound=None,
+        pays_from={name: pays_from_tokens(done.turns, rule) for name, rule in rules.items()},
     )
+
+
+def pays_from_tokens(turns: Sequence[Turn], rule: CacheRule) -> int | None:
+    """Return the size from which on the bill with re-reads (high) stays below that of no management. O(turns).
+
+    The size is that of all that was recorded so far; None if the bill is not below at the end.
+    """
+    # No management only appends: the request before is the cached beginning of each.
+    found, before, ahead_tokens = None, 0, 0.0
+    for turn in turns:
+        cached = 0 if rule.expired(turn.idle_seconds) else before
+        before = turn.recorded_tokens
+        ahead_tokens += request_price(rule, before, cached)
+        ahead_tokens -= bill_tokens((turn,), rule) + reread_tokens((turn,), rule)[1]
+        found = None if ahead_tokens <= _ROUNDING_TOKENS else found or before
+    return found
 
 
 def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, CacheRule]) -> None:

@@ -11,7 +11,8 @@ from foldline.text.formatting import foreign, plural
 from foldline_bench.measure.intervals import FEWEST, is_conclusive
 from foldline_bench.page.charts import ChartLine, Dot, Spot, cost_dots, lines_chart, pareto
 from foldline_bench.page.tables import key, listed, state, systems, tables
-from foldline_bench.values import FRONT_RULE, BenchResult, BudgetResult, Interval, MetReferences
+from foldline_bench.prices import FRONT_RULE
+from foldline_bench.values import BenchResult, BudgetResult, Interval, MetReferences
 
 __all__ = ["BENCH_STYLE", "bench_page"]
 

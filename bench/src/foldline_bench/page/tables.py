@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 from foldline.text.formatting import DASH, escaped, foreign, plural, share
 from foldline_bench.page.charts import Spot
+from foldline_bench.prices import FRONT_RULE
 from foldline_bench.table import LEGEND, Table, by_group, main_table, notes, parts_table, stress_table
-from foldline_bench.values import FRONT_RULE, BenchResult, BudgetResult, Interval, SystemFigures, SystemRun
+from foldline_bench.values import BenchResult, BudgetResult, Interval, SystemFigures, SystemRun
 
 __all__ = ["key", "listed", "state", "systems", "tables"]
 

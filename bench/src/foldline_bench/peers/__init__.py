@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PEERS"]
+__all__ = ["PEERS", "PLAIN"]
 
 PEERS: Final = ("langchain", "litellm", "pydantic_ai", "strands", "agent_framework", "cliffcompaction")
 """The peers, in the order in which they run."""
+
+PLAIN: Final = "plain"
+"""Rules without a package: a peer that is always there."""

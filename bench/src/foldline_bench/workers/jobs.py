@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -14,8 +13,9 @@ from foldline.providers.exact import exact_counter
 from foldline.recorded.files import read_session
 from foldline.recorded.sessions import Session
 from foldline.tokens import ESTIMATE, Counter
+from foldline_bench.weeks import Week, join
 
-__all__ = ["COUNTER", "BenchJob", "CachingCounter", "SessionFile", "as_chat", "neutral_counter", "read_sessions"]
+__all__ = ["COUNTER", "BenchJob", "CachingCounter", "SessionFile", "as_chat", "neutral_counter", "read_week"]
 
 _CHAT = "openai-chat"
 
@@ -25,10 +25,16 @@ COUNTER: Final = "toktok-rs>=0.3,<0.4"
 
 @dataclass(frozen=True, slots=True)
 class SessionFile:
-    """A recorded session by its name in the bench and the path of its file."""
+    """A recorded session by its name in the bench and the path of its file; `joined` are those that follow in a week."""
 
     name: str
     path: str
+    joined: tuple[str, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All of its files, in order."""
+        return (self.path, *self.joined)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,8 @@ class BenchJob:
     def from_json(cls, text: str) -> BenchJob:
         """Read the job of a line that `as_json` wrote."""
         fields: dict[str, Any] = json.loads(text)
-        return cls(**{**fields, "sessions": tuple(SessionFile(**each) for each in fields["sessions"])})
+        files = (SessionFile(each["name"], each["path"], tuple(each["joined"])) for each in fields["sessions"])
+        return cls(**{**fields, "sessions": tuple(files)})
 
 
 class CachingCounter:
@@ -83,12 +90,13 @@ def neutral_counter(exact: bool) -> CachingCounter:
     return CachingCounter(exact_counter() if exact else ESTIMATE)
 
 
-def read_sessions(files: Sequence[SessionFile]) -> list[Session]:
-    """Read the sessions as all systems see them: in the Chat Completions dialect, under their names in the bench.
+def read_week(file: SessionFile) -> Week:
+    """Read a session as all systems see it: in the Chat Completions dialect, under its name in the bench, joined.
 
     Raises InvalidInput with the file named.
     """
-    return [replace(as_chat(read_session(file.path)), name=file.name) for file in files]
+    week = join((as_chat(read_session(path)) for path in file.paths), len(file.paths))
+    return replace(week, session=replace(week.session, name=file.name))
 
 
 def as_chat(session: Session) -> Session:

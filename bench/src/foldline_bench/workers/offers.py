@@ -16,7 +16,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from time import process_time
 from typing import Any, Final, Protocol
 
-from foldline.catalog.models import CACHE_RULES, CacheRule
+from foldline.catalog.models import CacheRule
 from foldline.engine.context import Context
 from foldline.engine.presets import POLICIES
 from foldline.errors import InvalidInput
@@ -37,9 +37,10 @@ from foldline.tokens import ESTIMATE, Counter
 from foldline_bench.bounds.clairvoyant import clairvoyant_of
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
 from foldline_bench.measure.session_figures import bound_figures
+from foldline_bench.prices import FRONT_RULE, cache_rule
 from foldline_bench.summariser import MODEL, ContinuedSummariser, FixedSummariser
 from foldline_bench.systems import HostedSystem
-from foldline_bench.values import FRONT_RULE, BoundFigures
+from foldline_bench.values import BoundFigures
 from foldline_bench.workers.jobs import BenchJob
 
 __all__ = [
@@ -109,10 +110,10 @@ def own_system(name: str, told_rule: str = FRONT_RULE) -> OwnSystem:
     policy_named(policy)
     if summary not in _SUMMARIES or (summary and policy == NONE):
         raise InvalidInput(f"unknown addition {summary!r}; known are summary, summary-apart", place=name)
-    rule = CACHE_RULES.get(prices or told_rule)
-    if rule is None:
-        raise InvalidInput(f"unknown prices {prices!r}; known are {', '.join(CACHE_RULES)}", place=name)
-    return OwnSystem(policy, rule, summary)
+    try:
+        return OwnSystem(policy, cache_rule(prices or told_rule), summary)
+    except InvalidInput as error:
+        raise InvalidInput(error.reason, place=name) from None
 
 
 def peer_module(job: BenchJob) -> Any:

@@ -12,17 +12,17 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from statistics import median
 from threading import Thread
 from time import process_time
 from typing import Any
 
-from foldline.catalog.models import CACHE_RULES
 from foldline.errors import DoesNotFit, MissingExtra
 from foldline.messages import Wire
 from foldline.recorded.sessions import Session
-from foldline.replay import NONE, MeasuredSession, Pauses, Sender, replay
+from foldline.replay import NONE, MeasuredSession, Sender, replay
 from foldline.replay.results import percentile
 from foldline_bench.measure.session_figures import (
     Allowance,
@@ -33,8 +33,10 @@ from foldline_bench.measure.session_figures import (
 )
 from foldline_bench.measure.speed import SAMPLE, SIZES
 from foldline_bench.measure.speed import session as long_session
-from foldline_bench.values import COLD_EVERY, FRONT_RULE, RULES, AtLength
-from foldline_bench.workers.jobs import COUNTER, BenchJob, CachingCounter, neutral_counter, read_sessions
+from foldline_bench.prices import COLD_EVERY, FRONT_RULE, RULES, cache_rule
+from foldline_bench.values import AtLength
+from foldline_bench.weeks import Week, WeekRecording
+from foldline_bench.workers.jobs import COUNTER, BenchJob, CachingCounter, neutral_counter, read_week
 from foldline_bench.workers.offers import MakeSender, offer_of, own_system, peer_module, sender_maker
 
 __all__ = ["main"]
@@ -71,7 +73,7 @@ def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
         emit(offer=asdict(offer_of(peer_module(job))))
         return
     make = sender_maker(job, counter)
-    recordings = [_precounted(session, counter) for session in read_sessions(job.sessions)]
+    recordings = [_precounted(read_week(file), counter) for file in job.sessions]
     _warm_up(make, counter)
     gc.collect()
     # The recordings stay to the end. Without this each collection would scan them, at the cost of the system measured.
@@ -90,7 +92,8 @@ def _run_job(job: BenchJob, emit: Callable[..., None]) -> None:
         runs = times.get(recording.session.name, [])
         while 0 < len(runs) < job.repeat:
             try:
-                runs.append(_time(recording, make(recording).sender, allowance))
+                again = make(recording, pauses=recording.pauses)
+                runs.append(_time(recording, again.sender, allowance))
             except AllowanceSpentError:
                 break
         if runs:
@@ -112,9 +115,9 @@ def _counter(exact: bool) -> CachingCounter:
         sys.exit(f"its environment has no exact counter; install it with `{install}`, or size all with --estimate")
 
 
-def _precounted(session: Session, counter: CachingCounter) -> MeasuredSession:
+def _precounted(week: Week, counter: CachingCounter) -> WeekRecording:
     """Return a recording with all sizes and facts computed, so that no system pays for another."""
-    recording = MeasuredSession(session, counter)
+    recording = WeekRecording(week, counter)
     for seen in recording.history:
         _ = seen.facts, seen.lines
     return recording
@@ -128,27 +131,30 @@ def _warm_up(make: MakeSender, counter: CachingCounter) -> None:
 
 
 def _measure(
-    job: BenchJob, recording: MeasuredSession, make: MakeSender, allowance: Allowance, emit: Callable[..., None]
+    job: BenchJob, recording: WeekRecording, make: MakeSender, allowance: Allowance, emit: Callable[..., None]
 ) -> list[float]:
     """Replay a session, emit its figures and return the times of its requests. Raises AllowanceSpentError.
 
     A policy of ours is replayed again with pauses, which gives its price with cold caches. Peers have no parameter for
-    pauses: their first run is priced with cold caches instead.
+    pauses: their first run is priced with cold caches instead. In a week our policies know of its pauses in both runs,
+    and no bounds are computed: these know nothing of joints.
     """
-    made = make(recording, watched=True)
+    made = make(recording, watched=not recording.week.joints, pauses=recording.pauses)
     # The history belongs to all systems: a peer that edits it would change what the next one sees.
     before = json.dumps(recording.session.messages)
     watched = CheckedSender(made.sender, allowance, made.errors)
-    done = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=watched)
+    usual = partial(
+        replay, recording, job.system, window=job.budget_tokens, rule=cache_rule(FRONT_RULE), pauses=recording.pauses
+    )
+    done = usual(sender=watched)
     if json.dumps(recording.session.messages) != before:
         made.errors.append("it changed messages of the history")
-    rules = {name: CACHE_RULES[name] for name in RULES}
+    rules = {name: cache_rule(name) for name in RULES}
     figures = figures_of_session(done, watched, rules)
     if not job.peer and job.system != NONE:
-        cold = make(recording, pauses=Pauses(COLD_EVERY, own_system(job.system, job.told_rule).rule.lifetime_seconds))
-        sender = CheckedSender(cold.sender, allowance)
-        cold_run = replay(recording, job.system, window=job.budget_tokens, rule=CACHE_RULES[FRONT_RULE], sender=sender)
-        cold_figures(figures, cold_run, rules)
+        lifetime_seconds = own_system(job.system, job.told_rule).rule.lifetime_seconds
+        cold = make(recording, pauses=replace(recording.pauses, every=COLD_EVERY, seconds=lifetime_seconds))
+        cold_figures(figures, usual(sender=CheckedSender(cold.sender, allowance)), rules)
     if made.best is not None:
         figures["bound"] = made.best(done)
     emit(session=done.session, figures=figures)
