@@ -15,9 +15,12 @@ from foldline.errors import InvalidInput
 from foldline.recorded.files import read_session
 from foldline.replay import Managed, MeasuredSession, Pauses, bill_tokens, context_for, replay
 from foldline.text.formatting import DASH
+from foldline.tokens import ESTIMATE
+from foldline_bench import session_inputs
 from foldline_bench.run import BenchPlan, BenchProgress, bench
-from foldline_bench.table import by_group, main_table, notes, parts_table, stress_table
+from foldline_bench.table import by_group, main_table, notes, parts_table, stress_table, week_lines, weeks_table
 from foldline_bench.values import BenchResult, SystemRun
+from foldline_bench.weeks import WeekRecording, join
 from foldline_bench.workers.jobs import COUNTER
 
 pytestmark = pytest.mark.xdist_group("bench")  # one worker alone measures what most of these tests look at
@@ -210,6 +213,46 @@ def test_the_means_over_parts_are_those_of_their_figures(folder: Path) -> None:
     firsts = [row[0] for row in table.rows]
     assert firsts[6:9] == ["balanced", "  2 sessions of docs", "  2 sessions of web"]
     assert len(firsts) == 12
+
+
+def test_the_sessions_of_a_source_are_joined_into_a_week(folder: Path) -> None:
+    names = ("web-2", "web-1", "mail-1")
+    paths = tuple(recorded(folder, name, 16, source="") for name in names)
+    result = bench(plan(folder, "balanced", "cut on arrival (2*", paths=paths, weeks=True))
+    assert [(row["name"], row["requests"]) for row in result["sessions"]] == [("week of web", 32), ("mail-1", 16)]
+    week, single = (row["week"] for row in result["sessions"])
+    assert single is None
+    assert week is not None
+    assert (week["sessions"], week["nights"], week["images"]) == (2, 1, 0)
+    assert 0 < week["left_out"] < week["references"]
+    hashes = sha256((folder / "web-1.json").read_bytes() + (folder / "web-2.json").read_bytes()).hexdigest()
+    assert result["sessions"][0]["sha256"] == hashes
+    unmanaged = runs(result)["none"]["sessions"]["week of web"]
+    recording = WeekRecording(join([read_session(folder / f"web-{number}.json") for number in (1, 2)], 2), ESTIMATE)
+    rule = CACHE_RULES["anthropic"]
+    done = replay(recording, "none", window=2_000, rule=rule, pauses=recording.pauses)
+    assert unmanaged["cost"]["anthropic"]["warm"] == pytest.approx(done.cost_tokens)
+    assert done.turns[16].idle_seconds > rule.lifetime_seconds
+    assert unmanaged["recall"]["near"] == [done.recall.near.total] * 2
+    assert set(unmanaged["pays_from"].values()) == {None}
+    found = runs(result)["balanced"]["sessions"]["week of web"]
+    assert (found["bound"], found["over_budget"]) == (None, 0)
+    assert runs(result)["balanced"]["sessions"]["mail-1"]["bound"] is not None
+    table = weeks_table(result["budgets"][0], ["week of web"])
+    assert table is not None
+    firsts = ["week of web", "  none", "  balanced", "  cut on arrival (2,000 characters)"]
+    assert [row[0] for row in table.rows] == firsts
+    [said] = week_lines(result["sessions"])
+    assert said.startswith("week of web: 2 sessions, 32 requests, ")
+    assert weeks_table(result["budgets"][0], ["mail-1 of nobody"]) is None
+
+
+def test_a_week_ends_before_it_is_too_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_inputs, "WEEK_TOKENS", 9_000)
+    paths = tuple(recorded(folder, f"shop-{number}", 16, source="") for number in range(3))
+    found = session_inputs.collect_sessions(paths, weeks=True)
+    assert [(row["name"], row["week"] is None) for row in found.rows] == [("week 1 of shop", False), ("shop-2", True)]
+    assert [len(file.paths) for file in found.files] == [2, 1]
 
 
 def test_without_parts_there_is_no_table_of_them(measured: tuple[BenchResult, list[BenchProgress]]) -> None:

@@ -46,6 +46,11 @@ def test_more_in_the_cache_is_never_dearer_and_more_input_never_cheaper(model: M
     assert request_price(rule, more, min(a, b)) >= request_price(rule, tokens, min(a, b)) - 1e-6
 
 
+def test_a_cache_expires_after_its_lifetime_and_one_without_never() -> None:
+    assert [STEPPED.expired(seconds) for seconds in (0.0, 299.9, 300.0)] == [False, False, True]
+    assert not CacheRule(1.0, 1.0, 1, 1, 0).expired(1e9)
+
+
 def test_more_in_the_cache_than_was_sent_counts_as_all_of_it() -> None:
     assert request_price(STEPPED, 500, 10_000) == pytest.approx(50.0)
 

@@ -22,6 +22,7 @@ from foldline.replay import (
     HitCount,
     Managed,
     MeasuredSession,
+    Pauses,
     Replay,
     Rereads,
     Sent,
@@ -274,6 +275,22 @@ def test_a_policy_that_knows_of_pauses_folds_in_them_and_pays_less() -> None:
     assert bills[0] < 0.95 * bills[1]
     assert [bool(turn.folds) for turn in told.turns if turn.index % 20 == 19].count(True) >= 1
     assert [turn.tokens for turn in told.turns[:19]] == [turn.tokens for turn in untold.turns[:19]]
+
+
+def test_the_pauses_of_a_recording_are_told_and_on_the_bill() -> None:
+    [path] = [path for path in EXAMPLES if path.name.startswith("openhands")]
+    recording = MeasuredSession(read_session(path))
+    regular, listed = Pauses(every=20, seconds=300.0), Pauses(at={20: 300.0, 40: 300.0, 60: 10.0})
+    told = run(recording, "economical", window=16_000, cold_every=20)
+    paused = run(recording, "economical", window=16_000, pauses=listed)
+    assert [listed.before(request) for request in (19, 20, 40, 60)] == [0.0, 300.0, 300.0, 10.0]
+    assert [turn.idle_seconds for turn in paused.turns] == [listed.before(turn.index + 1) for turn in paused.turns]
+    assert [turn.tokens for turn in paused.turns] == [turn.tokens for turn in told.turns]
+    assert bill_tokens(paused.turns, ANTHROPIC) == pytest.approx(bill_tokens(told.turns, ANTHROPIC, cold_every=20))
+    both = run(recording, "economical", window=16_000, pauses=Pauses(at={10: 300.0}), cold_every=15)
+    assert [turn.index for turn in both.turns if turn.idle_seconds] == [9]
+    assert any(turn.folds for turn in both.turns[:10])
+    assert [regular.before(request) for request in (19, 20, 40)] == [0.0, 300.0, 300.0]
 
 
 def replace_all(done: Replay, **changes: Any) -> list[Turn]:

@@ -19,6 +19,7 @@ from foldline.replay.results import ENOUGH
 from foldline_bench.measure.comparison import common_sessions, figures_over, mark_front, part_means
 from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
 from foldline_bench.measure.parts import parts_of
+from foldline_bench.peers import PLAIN
 from foldline_bench.prices import COLD_EVERY, FRONT_RULE, RULES, rule_figures
 from foldline_bench.session_inputs import collect_sessions
 from foldline_bench.values import (
@@ -159,7 +160,9 @@ def _provenance(date: datetime, seconds: float) -> Provenance:
 
 def _systems(plan: BenchPlan, folder: WorkerFolder) -> tuple[list[SystemRow], dict[str, Peer], list[MissingPeer]]:
     """Return the systems to run, no management first; their peers; and the peers that cannot run."""
-    peers, missing = ([], {}) if _only_own_systems(plan.systems) else peers_in(plan.peers_folder)
+    # The plain rules need nothing installed, so they run in this Python.
+    installed, missing = ([], {}) if _only_own_systems(plan.systems) else peers_in(plan.peers_folder)
+    peers = [] if _only_own_systems(plan.systems) else [Peer(PLAIN, sys.executable), *installed]
     for pattern in plan.systems:
         _require_installed(pattern, peers, missing)
     absent = [] if plan.systems else [MissingPeer(peer=name, reason=reason) for name, reason in missing.items()]

@@ -34,7 +34,7 @@ NIGHT_SECONDS: Final = 14 * 3_600.0
 """From one working day to the next: every cache is cold."""
 
 BREAK_SECONDS: Final = (120.0, 1_200.0)
-"""Breaks between sessions of a day, in turn. Most caches outlive the first; one of five minutes is cold after the other."""
+"""Breaks between sessions of a day, in turn. Most caches outlive the first; one of five minutes ends in the other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import re
 import pytest
 from bench.tests.peers.support import FOLDER, ROOT, run_through
 
-from foldline_bench.peers import PEERS
+from foldline_bench.peers import PEERS, PLAIN
 
 LONG = ("openhands-multiswe-0", 8_000, 40)
 SHORT = ("tau-airline-46-t3", 3_000, 3)  # for what counts every token again at every step
@@ -40,7 +40,7 @@ def assigned(module: ast.Module) -> dict[str, ast.expr]:
 
 def test_every_module_of_a_peer_is_listed() -> None:
     modules = {path.name.removesuffix("_peer.py") for path in FOLDER.glob("*_peer.py")}
-    assert modules == set(PEERS)
+    assert modules == {PLAIN, *PEERS}
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(PEERS)
 
 

@@ -25,7 +25,7 @@ COUNTER: Final = "toktok-rs>=0.3,<0.4"
 
 @dataclass(frozen=True, slots=True)
 class SessionFile:
-    """A recorded session by its name in the bench and the path of its file; `joined` are those that follow in a week."""
+    """A recorded session by its name in the bench and the path of its file; `joined` are those after it in a week."""
 
     name: str
     path: str

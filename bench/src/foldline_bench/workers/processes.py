@@ -18,7 +18,7 @@ from typing import IO, Any, Final
 
 import foldline
 from foldline.errors import FoldlineError
-from foldline_bench.peers import PEERS, PLAIN
+from foldline_bench.peers import PEERS
 from foldline_bench.workers.jobs import BenchJob
 
 __all__ = ["OFF", "DiedError", "Peer", "WorkerFolder", "peers_in", "run_job", "worker_environment", "worker_folder"]
@@ -138,13 +138,10 @@ def _remove_abandoned() -> None:
 
 
 def peers_in(folder: str) -> tuple[list[Peer], dict[str, str]]:
-    """Return the peers with an environment in the folder, shipped ones first; and those without, with the reason.
-
-    The plain rules come before all others and run in this Python.
-    """
+    """Return the peers with an environment in the folder, shipped ones first; and those without, with the reason."""
     root = Path(folder)
     there = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
-    found, absent = [Peer(PLAIN, sys.executable)], {}
+    found, absent = [], {}
     for name in (*PEERS, *sorted(there - set(PEERS))):
         python, file = root / name / "bin" / "python", root / name / "peer.py"
         if not (file.is_file() or name in PEERS):
