@@ -13,9 +13,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.dealing import Dealing
 
 pytest_plugins = ["tests.real.chromium", "tests.real.postgresql", "tests.real.telegram_api", "tests.store.fresh"]
 
@@ -73,6 +75,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = item.get_closest_marker("xdist_group")
         if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
             item._id = type(item.id).parse(f"{item.nodeid}@{group.args[0]}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Deal the tests as tests/dealing.py says."""
+    return Dealing(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(wrapper=True)
