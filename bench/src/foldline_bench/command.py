@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from foldline.cli.console import log, terminal, write_whole
-from foldline.cli.histories import counter_for, sessions_in
 from foldline.cli.options import size_list_tokens
-from foldline.errors import InvalidInput, MissingExtra
 from foldline.store.files import check_writable
 from foldline.text.formatting import plural
+from foldline_bench.printing import draw, rounded
+from foldline_bench.probe.command import probed
 from foldline_bench.run import BenchPlan, BenchProgress
 from foldline_bench.run import bench as run_bench
+from foldline_bench.session_inputs import counts_exactly, session_paths
 from foldline_bench.table import (
     LEGEND,
-    Table,
     by_group,
     main_table,
     notes,
@@ -34,10 +32,10 @@ from foldline_bench.table import (
     widths,
 )
 from foldline_bench.values import BenchResult
+from foldline_bench.workers.processes import ended_like_ctrl_c
 
 __all__ = ["bench"]
 
-_EXAMPLES: Final = os.path.join("examples", "sessions")
 _STOPPED: Final = 130
 
 # An item of the list. Names of systems, as tables show them, have commas inside brackets: these do not end an item.
@@ -97,6 +95,7 @@ def _unquoted(name: str) -> str:
 @click.option("--weeks", is_flag=True, help="Join the sessions of each source into working weeks, with pauses.")
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(), help="Write all figures as JSON.")
 @click.option("--html", "html_file", metavar="FILE", type=click.Path(), help="Write a page with charts.")
+@probed
 def bench(
     *,
     sessions: tuple[str, ...],
@@ -121,14 +120,14 @@ def bench(
     """
     for file in filter(None, (json_file, html_file)):
         check_writable(file)
-    paths, found = _paths(sessions)
+    paths, found = session_paths(sessions)
     plan = BenchPlan(
         paths=paths,
         found=found,
         budgets_tokens=budgets,
         systems=systems,
         peers_folder=peers,
-        exact=not estimate and _has_exact(),
+        exact=not estimate and counts_exactly(),
         own_counter=own_counter,
         repeat=repeat,
         cap_seconds=time_cap,
@@ -137,12 +136,12 @@ def bench(
         weeks=weeks,
     )
     try:
-        with _ended_like_ctrl_c(), _progress() as on_step:
+        with ended_like_ctrl_c(), _progress() as on_step:
             result = run_bench(plan, on_step)
     except KeyboardInterrupt:
         log("stopped; no system had finished, and nothing is saved")
         raise
-    written = _rounded(result)
+    written = rounded(result)
     if json_file is not None:
         write_whole(json_file, json.dumps(written, ensure_ascii=False, separators=(",", ":")) + "\n")
         log(f"wrote {json_file}")
@@ -157,49 +156,6 @@ def bench(
         saved = "" if json_file or html_file else " and are not saved (--json saves them)"
         log(f"stopped; the figures are those of the systems that had finished{saved}; the same command starts over")
         click.get_current_context().exit(_STOPPED)
-
-
-@contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C: the worker is killed and its folder removed."""
-    # By default SIGTERM ends Python without `finally`: the worker would measure on, in a session of its own.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _paths(given: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The files, those in folders in the order of their names, and which were in folders alone. Raises InvalidInput."""
-    if not given and not os.path.isdir(_EXAMPLES):
-        raise InvalidInput("none given, and there are no examples here", place="SESSIONS")
-    out: list[str] = []
-    for path in given or (_EXAMPLES,):
-        out += sessions_in(path) if os.path.isdir(path) else [path]
-    return tuple(out), frozenset(out) - set(given)
-
-
-def _has_exact() -> bool:
-    try:
-        counter_for(exact=True, model=None)
-    except MissingExtra as error:
-        log(f"sizes are estimates: {error}")
-        return False
-    return True
-
-
-def _rounded(value: Any) -> Any:
-    """Round all numbers to seven digits: the rest is noise, and doubles the file."""
-    match value:
-        case float():
-            return float(f"{value:.7g}")
-        case dict():
-            return {key: _rounded(each) for key, each in value.items()}
-        case list() | tuple():
-            return [_rounded(each) for each in value]
-        case _:
-            return value
 
 
 @contextmanager
@@ -244,15 +200,15 @@ def _print(result: BenchResult) -> None:
     for budget, main, groups, stress, parts, by_week in tables:
         compared = f"{plural(len(budget['common']), 'session')} of {len(budget['sessions'])} that all finished"
         console.print(f"budget {budget['budget_tokens']:,} tokens by {result['counter']}; {compared}\n", style="bold")
-        _draw(console, main)
-        _draw(console, groups)
+        draw(console, main)
+        draw(console, groups)
         if stress is not None:
-            _draw(console, stress)
+            draw(console, stress)
         if parts is not None and budget["parts"] is not None:
             console.print(budget["parts"]["about"], style="bold")
-            _draw(console, parts)
+            draw(console, parts)
         if by_week is not None:
-            _draw(console, by_week)
+            draw(console, by_week)
         if budget["too_small"]:
             console.print(f"left out as too small: {', '.join(budget['too_small'])}", style="dim")
         for note in notes(budget):
@@ -265,15 +221,3 @@ def _print(result: BenchResult) -> None:
     for absent in result["absent"]:
         console.print(f"{absent['peer']} left out: {absent['reason']}")
     console.print(LEGEND, style="dim")
-
-
-def _draw(console: Any, table: Table) -> None:
-    from rich.table import Table as Drawn
-
-    drawn = Drawn(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
-    for number, head in enumerate(table.heads):
-        drawn.add_column(head, justify="right" if number else "left", vertical="bottom", no_wrap=True)
-    for row in table.rows:
-        drawn.add_row(*row)
-    console.print(drawn)
-    console.print()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from importlib.metadata import PackageNotFoundError, version
 from time import monotonic
 from typing import Any
 
@@ -21,6 +18,7 @@ from foldline_bench.measure.intervals import RESAMPLES, SEED, SHARE
 from foldline_bench.measure.parts import parts_of
 from foldline_bench.peers import PLAIN
 from foldline_bench.prices import COLD_EVERY, FRONT_RULE, RULES, rule_figures
+from foldline_bench.printing import provenance
 from foldline_bench.session_inputs import collect_sessions
 from foldline_bench.values import (
     LEAST_RATIO,
@@ -30,7 +28,6 @@ from foldline_bench.values import (
     BudgetParts,
     BudgetResult,
     MissingPeer,
-    Provenance,
     SessionFigures,
     SessionRow,
     Stress,
@@ -108,7 +105,7 @@ def bench(plan: BenchPlan, on_step: Callable[[BenchProgress], None] = lambda _st
     return BenchResult(
         schema=SCHEMA,
         partial=stopped,
-        made=_provenance(date, monotonic() - began),
+        made=provenance(date, monotonic() - began),
         counter=neutral_counter(plan.exact).name,
         own_counter=plan.own_counter,
         told_rule=FRONT_RULE,
@@ -138,21 +135,6 @@ def _require_sessions(plan: BenchPlan, rows: Sequence[SessionRow]) -> None:
     if largest < LEAST_RATIO * budget_tokens:
         reason = f"no session is {LEAST_RATIO} times {budget_tokens:,} tokens; the largest has {largest:,}"
         raise InvalidInput(reason, place="budget")
-
-
-def _provenance(date: datetime, seconds: float) -> Provenance:
-    try:
-        own = version("foldline")
-    except PackageNotFoundError:
-        own = "?"
-    return Provenance(
-        date=date.isoformat(timespec="seconds"),
-        foldline=own,
-        python=platform.python_version(),
-        platform=platform.platform(),
-        cores=os.cpu_count() or 1,
-        seconds=round(seconds, 1),
-    )
 
 
 # --- systems ----------------------------------------------------------------------------------------------------------

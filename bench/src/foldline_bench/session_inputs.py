@@ -11,8 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from foldline.cli.console import log
+from foldline.cli.histories import counter_for, sessions_in
 from foldline.codecs import codec
-from foldline.errors import InvalidInput
+from foldline.errors import InvalidInput, MissingExtra
 from foldline.replay.recall import MessageReader
 from foldline.tokens import Counter
 from foldline_bench.measure.parts import source_of
@@ -20,7 +22,9 @@ from foldline_bench.values import SessionRow, UnreadFile
 from foldline_bench.weeks import WEEK_TOKENS, WeekRecording
 from foldline_bench.workers.jobs import SessionFile, neutral_counter, read_week
 
-__all__ = ["UNKNOWN", "SessionInputs", "collect_sessions", "group_of"]
+__all__ = ["UNKNOWN", "SessionInputs", "collect_sessions", "counts_exactly", "group_of", "session_paths"]
+
+_EXAMPLES: Final = os.path.join("examples", "sessions")
 
 
 UNKNOWN: Final = "other"
@@ -45,6 +49,29 @@ def group_of(source: str) -> str:
         if pattern.search(source):
             return kind
     return source.partition(" (")[0].strip() or UNKNOWN
+
+
+def session_paths(given: Sequence[str]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """The files, those of folders in the order of their names; and which of them nobody named. By default the examples.
+
+    Raises InvalidInput if there are none.
+    """
+    if not given and not os.path.isdir(_EXAMPLES):
+        raise InvalidInput("none given, and there are no examples here", place="SESSIONS")
+    out: list[str] = []
+    for path in given or (_EXAMPLES,):
+        out += sessions_in(path) if os.path.isdir(path) else [path]
+    return tuple(out), frozenset(out) - set(given)
+
+
+def counts_exactly() -> bool:
+    """Whether the exact counter is installed; if not, a line on standard error says so."""
+    try:
+        counter_for(exact=True, model=None)
+    except MissingExtra as error:
+        log(f"sizes are estimates: {error}")
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,17 @@ from foldline.errors import FoldlineError
 from foldline_bench.peers import PEERS
 from foldline_bench.workers.jobs import BenchJob
 
-__all__ = ["OFF", "DiedError", "Peer", "WorkerFolder", "peers_in", "run_job", "worker_environment", "worker_folder"]
+__all__ = [
+    "OFF",
+    "DiedError",
+    "Peer",
+    "WorkerFolder",
+    "ended_like_ctrl_c",
+    "peers_in",
+    "run_job",
+    "worker_environment",
+    "worker_folder",
+]
 
 
 # The packages of peers read variables on their own. LangChain sends each conversation to LangSmith if LANGSMITH_TRACING
@@ -248,3 +258,14 @@ def _exit_reason(process: subprocess.Popen[bytes], errors: IO[bytes], timer: _Si
     if code == -signal.SIGKILL:
         return "killed from outside, perhaps since memory ran out"
     return lines[-1][:_LAST_LINE_CHARS] if lines else f"ended with code {code} and said nothing"
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """Treat SIGTERM like Ctrl-C, so that workers are killed, folders removed, and what is done is kept."""
+    # By default SIGTERM ends Python without `finally`: the worker would measure on, in a session of its own.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
