@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from foldline_bench.table import Table, main_table, notes, stress_table
+from foldline_bench.table import Table, main_table, notes, parts_table, stress_table
 from foldline_bench.values import BenchResult, BudgetResult
 
 # Heads of the bench's table that are printed. An interval stands in brackets behind its figure.
@@ -56,6 +56,9 @@ def lines(table: Table) -> Iterator[str]:
     yield f"| {' | '.join(head.replace(chr(10), ' ') for head in table.heads)} |"
     yield f"| {' | '.join('---' for _ in table.heads)} |"
     for name, *cells in table.rows:
+        if name.startswith(" "):  # a part of the system above
+            yield f"| {name.strip()} | {' | '.join(cells)} |"
+            continue
         star = "* " if name.startswith("* ") else ""
         yield f"| {star.replace('*', chr(92) + '*')}`{name.removeprefix('* ')}` | {' | '.join(cells)} |"
 
@@ -67,6 +70,9 @@ def section(result: BenchResult, budget: BudgetResult) -> Iterator[str]:
     yield f"## {budget['budget_tokens']:,} tokens{own}\n"
     yield f"{len(budget['common'])} sessions, {requests:,} requests.\n"
     yield from lines(chosen(main_table(budget)))
+    if (parts := parts_table(budget)) is not None and budget["parts"] is not None:
+        yield f"\n{budget['parts']['about'].capitalize()}. The mean over the parts, and each of them:\n"
+        yield from lines(parts)
     if said := notes(budget):
         yield ""
         yield from (f"- {note}" for note in said)
