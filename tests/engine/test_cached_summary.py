@@ -12,10 +12,11 @@ import pytest
 from foldline import Completion, Context, ProviderError, Request, SummaryError, check
 from foldline.catalog.models import CACHE_RULES
 from foldline.engine.events import ContextEvent, FoldFinished
-from foldline.engine.presets import checkpoint
+from foldline.engine.presets import checkpoint, policy
 from foldline.engine.settings import CheckpointSettings
 from foldline.failures.classification import classify
 from foldline.failures.failure import Failure
+from foldline.reducers.mask import Mask
 from foldline.testing.scripted_model import session
 from foldline.view.budget import TokenLimits
 from foldline.view.transcript import Usage
@@ -245,6 +246,16 @@ def test_reasoning_that_a_question_would_cut_off_from_the_cache_is_not_taken_for
             ctx.prepare(model)
     assert not model.requests, "the running loop is nearly all there is"
     assert model.prompts
+
+
+@pytest.mark.parametrize(("rule", "continues"), [("anthropic", False), ("openai", True)])
+def test_an_end_that_was_not_worth_a_cache_point_is_not_taken_for_cached(rule: str, continues: bool) -> None:
+    moving = replace(policy("sliding"), always=(Mask(keep_first=0, keep_last=3),))
+    model, ctx = Model(), context(policy=moving, cache_rule=CACHE_RULES[rule])
+    go_on(ctx, None, 24)
+    assert ctx.prepare().lasts_until is not None
+    ctx.compact(summarize=model)
+    assert (bool(model.requests), bool(model.prompts)) == (continues, not continues)
 
 
 def fork(ctx: Context) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.providers.serving import endpoint
 
+from foldline.engine.context import Context
+from foldline.engine.policy import Policy
+from foldline.engine.presets import POLICIES
+from foldline.providers.anthropic import DIALECT
 from foldline.providers.cache_points import MAX_POINTS, anthropic_points, chat_points, wants_chat_points
 from foldline.providers.endpoint import Endpoint
+from foldline.reducers.mask import Mask
+from foldline.testing.scripted_model import session
+from foldline.testing.token_counts import PromptCache, breakpoints, count_body
 
 POINT = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
@@ -175,3 +183,68 @@ def test_a_question_in_chat_leaves_the_points_of_the_request_before() -> None:
     before = chat_points(chat, stable_until=2, tokens=9_000, model=CLAUDE)
     after = chat_points([*chat, question], stable_until=2, tokens=9_000, model=CLAUDE, once=1)
     assert after == [*before, question]
+
+
+def test_the_place_of_the_next_break_has_a_point_in_front_of_the_tools() -> None:
+    messages = [user("one"), said("two"), user("three"), said("four"), user("five")]
+    system, tools, out = anthropic_points(
+        "sys", TOOLS, messages, stable_until=3, breaks_at=(2, 1), tokens=9_000, model=CLAUDE
+    )
+    assert [points(wire) for wire in out] == [0, 1, 1, 0, 1]
+    assert points(system) == 1
+    assert tools == TOOLS
+
+
+def test_a_break_that_has_a_point_already_leaves_room_for_the_next_one() -> None:
+    messages = [user("one"), said("two"), user("three"), said("four"), user("five")]
+    _, _, out = anthropic_points("sys", TOOLS, messages, stable_until=3, breaks_at=(3, 1), tokens=9_000, model=CLAUDE)
+    assert [points(wire) for wire in out] == [1, 0, 1, 0, 1]
+
+
+def test_nothing_is_written_behind_what_will_hardly_come_again() -> None:
+    messages = [user("one"), said("two"), user("three"), said("four"), user("five")]
+    given: dict[str, Any] = {"stable_until": 1, "tokens": 9_000, "model": CLAUDE}
+    _, _, out = anthropic_points("sys", TOOLS, messages, breaks_at=(3, 4), lasts_until=3, **given)
+    assert [points(wire) for wire in out] == [1, 0, 1, 0, 0]
+    system, tools, out = anthropic_points("sys", TOOLS, messages, lasts_until=0, **{**given, "stable_until": 0})
+    assert out == messages
+    assert points((system, tools)) == 2
+
+
+def test_chat_points_keep_to_the_same_places_and_number() -> None:
+    chat = [{"role": "system", "content": "sys"}, *(user(str(at)) for at in range(8))]
+    out = chat_points(chat, stable_until=6, breaks_at=(3, 5), tokens=9_000, model=CLAUDE)
+    assert [points(wire) for wire in out] == [1, 0, 1, 0, 0, 1, 0, 0, 1]
+    out = chat_points(chat, stable_until=6, breaks_at=(3, 7), lasts_until=7, tokens=9_000, model=CLAUDE)
+    assert [points(wire) for wire in out] == [1, 0, 1, 0, 0, 1, 1, 0, 0]
+
+
+# --- the bill ---------------------------------------------------------------------------------------------------------
+
+
+def bill(policy: Policy, *, forecast: bool, rounds: int = 60) -> float:
+    """The input of a session at Anthropic's prices; its points stand as told by each request's forecast, or without."""
+    context = Context(dialect="anthropic", model=CLAUDE, policy=policy, window=8_000, max_output_tokens=0, system="Go.")
+    cache, paid = PromptCache(), 0.0
+    for wire in session(rounds, result="This line is in order. " * 60, dialect="anthropic"):
+        if wire["role"] == "assistant":
+            request = context.prepare()
+            if not forecast:
+                request = replace(request, breaks_at=(), lasts_until=None)
+            body = DIALECT.body(endpoint(dialect="anthropic", model=CLAUDE), request)
+            assert breakpoints(body) <= MAX_POINTS
+            tokens = count_body({"system": request.system, "messages": request.messages})
+            found = cache.by_breakpoint(body, tokens)
+            paid += tokens - 0.9 * found.read_tokens + 0.25 * found.written_tokens
+        context.append(wire)
+    return paid
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_forecast_makes_no_bill_higher(name: str) -> None:
+    assert bill(POLICIES[name], forecast=True) <= bill(POLICIES[name], forecast=False)
+
+
+def test_a_policy_whose_prefix_moves_at_each_request_pays_a_tenth_less() -> None:
+    moving = replace(POLICIES["balanced"], guard=(), always=(Mask(keep_first=1, keep_last=4),))
+    assert bill(moving, forecast=True) < 0.9 * bill(moving, forecast=False)

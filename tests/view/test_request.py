@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +15,12 @@ from foldline.codecs.anthropic.cache_markers import markers
 from foldline.codecs.openai_chat.roles import SEPARATOR, alternate_roles, role_faults
 from foldline.engine.context import Context
 from foldline.engine.one_shot import check, fit
+from foldline.engine.policy import Policy
+from foldline.engine.presets import POLICIES
 from foldline.failures.classification import classify
 from foldline.messages import Wire
+from foldline.reducers.mask import Mask
+from foldline.testing.scripted_model import session
 from foldline.view.request import Request
 
 MARK: Wire = {"cache_control": {"type": "ephemeral"}}
@@ -261,3 +267,84 @@ def test_wherever_the_markers_stand_the_request_is_taken_and_stays_as_it_is(
         if before is not None and (request.system, request.tools) != (before.system, before.tools):
             assert request.stable_until == 0
         before = request
+
+
+# --- what comes next --------------------------------------------------------------------------------------------------
+
+MASKING = replace(POLICIES["balanced"], guard=(), always=(Mask(keep_first=0, keep_last=3),))
+
+
+def requests_of(policy: Policy | str, rounds: int, window: int = 16_000, *, clock: bool = False) -> Iterator[Request]:
+    """The requests of a session of calls; with `clock` each has another system text."""
+    context = Context(dialect="anthropic", policy=policy, window=window, max_output_tokens=0)
+    for number, wire in enumerate(session(rounds, result="This line is in order. " * 40, dialect="anthropic")):
+        if wire["role"] == "assistant":
+            if clock:
+                context.set_system_and_tools(system=f"It is {number} o'clock.", tools=None)
+            yield context.prepare()
+        context.append(wire)
+
+
+def test_a_session_without_folds_is_expected_to_go_on_as_it_is() -> None:
+    for request in requests_of("balanced", 8):
+        assert request.lasts_until is None
+        assert request.breaks_at == ()
+
+
+def test_where_the_prefix_moves_on_at_each_request_its_next_break_is_named() -> None:
+    requests = list(requests_of(MASKING, 20))
+    for before, after in list(pairwise(requests))[6:]:
+        assert after.stable_until < len(before.messages)
+        assert 0 <= after.stable_until - before.breaks_at[0] <= 2
+
+
+def test_a_tail_that_never_came_again_is_expected_to_leave_only_by_experience() -> None:
+    requests = list(requests_of(MASKING, 20))
+    assert all(request.lasts_until is None for request in requests[:9])
+    for before, after in list(pairwise(requests))[14:]:
+        assert before.lasts_until is not None
+        assert before.stable_until <= before.lasts_until <= after.stable_until < len(before.messages)
+
+
+def test_folds_in_batches_leave_a_tail_that_is_expected_to_stay() -> None:
+    requests = list(requests_of("balanced", 60, 6_000))
+    breaks = [pair for pair in pairwise(requests) if pair[1].stable_until < len(pair[0].messages)]
+    assert len(breaks) > 1
+    assert all(request.lasts_until is None for request in requests)
+    assert all(0 < end < len(request.messages) for request in requests for end in request.breaks_at)
+
+
+def test_behind_a_system_text_that_always_changes_nothing_is_expected_to_stay() -> None:
+    requests = list(requests_of("balanced", 10, clock=True))
+    assert requests[0].lasts_until is None
+    assert requests[-1].lasts_until == 0
+
+
+def test_a_system_text_that_stays_from_now_on_is_found_out() -> None:
+    context = Context(dialect="anthropic", window=100_000)
+    found: list[int | None] = []
+    for number in range(40):
+        context.append(says("assistant" if number % 2 else "user", block(f"t{number}")))
+        context.set_system_and_tools(system=f"Number {min(number, 12)}.", tools=None)
+        found.append(context.prepare().lasts_until)
+    assert found[0] is None
+    assert found[12] == 0
+    assert found[-1] is None
+
+
+def test_a_request_that_is_prepared_once_more_has_the_same_forecast() -> None:
+    context = Context(dialect="anthropic", policy=MASKING, window=16_000, max_output_tokens=0)
+    for wire in session(20, result="This line is in order. " * 40, dialect="anthropic"):
+        if wire["role"] == "assistant":
+            first, again = context.prepare(), context.prepare()
+            assert (first.breaks_at, first.lasts_until) == (again.breaks_at, again.lasts_until)
+        context.append(wire)
+    assert again.lasts_until is not None
+
+
+def test_what_a_caller_does_to_the_messages_changes_no_forecast() -> None:
+    kept, spoilt = list(requests_of(MASKING, 14)), []
+    for request in requests_of(MASKING, 14):
+        spoilt.append((request.breaks_at, request.lasts_until))
+        request.messages.clear()
+    assert spoilt == [(request.breaks_at, request.lasts_until) for request in kept]

@@ -159,7 +159,11 @@ class CachedSummary:
         if room < min(wished, LEAST_TOKENS) or tokens > (limits.max_input_tokens or tokens):
             return None
         # The prices of both ways, reply left out: it is the same text either way.
-        cached = 0 if cold or not self._caches else _still_read(request, view)
+        cached = 0
+        if not cold and self._caches:
+            cached = _still_read(request, view)
+            if self.rule.write_ratio > 1:  # a provider that caches up to the points that it is given
+                cached = min(cached, request.tokens - _unwritten_tokens(request, view))
         plain_tokens = round(ratio * ask.plain_tokens)
         plain_price = plain_tokens * self.rule.step(plain_tokens).input_ratio
         if request_price(self.rule, tokens, cached) >= plain_price:
@@ -206,6 +210,13 @@ def _runs_at_the_provider(tool: Mapping[str, Json]) -> bool:
     """
     kind = tool.get("type")
     return isinstance(kind, str) and not kind.startswith(_RUN_BY_THE_CLIENT)
+
+
+def _unwritten_tokens(request: Request, view: View) -> int:
+    """Tokens behind the last cache point of a request, where its end was not worth a cache. O(those messages)."""
+    if request.lasts_until is None:
+        return 0
+    return sum(view.count(view.codec.read(wire)) for wire in request.messages[request.lasts_until :])
 
 
 def _still_read(request: Request, view: View) -> int:

@@ -39,7 +39,7 @@ from foldline.tokens import message_tokens, wire_bytes
 from foldline.view.budget import Need, Pressure, TokenLimits, limited
 from foldline.view.calibration import Meter
 from foldline.view.economics import Bill, Rent, foldable
-from foldline.view.request import Request, RequestAdjuster
+from foldline.view.request import PrefixForecast, Request, RequestAdjuster
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Entry, Fold, Seq, Unfold, Usage
 from foldline.view.usage import UsageReports
@@ -74,6 +74,8 @@ class Engine:
     outgoing: RequestAdjuster = field(init=False)
     """Settles the messages of a request as a whole. `engine.outgoing.alternating = True` serves a server whose roles
     must alternate."""
+    forecast: PrefixForecast = field(default_factory=PrefixForecast)
+    """Where the next request may begin to differ."""
     cached_summary: CachedSummary = field(default_factory=lambda: CachedSummary(CACHE_RULES["none"]))
     reports: UsageReports = field(default_factory=UsageReports)
     totals: UsageTotals = field(default_factory=UsageTotals)
@@ -140,6 +142,8 @@ class Engine:
         messages, system, tools, stable, mended = self.outgoing.adjust(*view.wires(), system, preamble.tools)
         self.reports.record(view.estimated_tokens, self.recorder.view.meter.changes)
         self.recorder.view.meter.sent()
+        stable = stable if as_before else 0
+        breaks_at, lasts_until = self.forecast.next(messages, stable, view)
         changes, recorder.changes = tuple(recorder.changes), []
         usage, self.summary_usage = tuple(self.summary_usage), []
         request = Request(
@@ -148,10 +152,12 @@ class Engine:
             tools=tools,
             tokens=self.used_tokens,
             max_output_tokens=self.limits.max_output_tokens,
-            stable_until=stable if as_before else 0,
+            stable_until=stable,
             folds=changes,
             repairs=(*view.repairs, *mended),
             asked=usage,
+            breaks_at=breaks_at,
+            lasts_until=lasts_until,
         )
         self.cached_summary.sent(request, view, recorder.next_seq, preamble)
         return request

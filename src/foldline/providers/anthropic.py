@@ -47,6 +47,8 @@ class AnthropicDialect:
             list(request.messages),
             stable_until=request.stable_until,
             once=request.once,
+            breaks_at=request.breaks_at,
+            lasts_until=request.lasts_until,
             tokens=request.tokens,
             model=endpoint.model,
             # With a cache point for the whole request, the server places them itself.

@@ -7,7 +7,7 @@ of an hour come before those of five minutes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from foldline.catalog.models import lookup
@@ -35,13 +35,17 @@ def anthropic_points(
     tokens: int,
     model: str,
     once: int = 0,
+    breaks_at: Sequence[int] = (),
+    lasts_until: int | None = None,
     wanted: bool = True,
 ) -> tuple[System, Sequence[Wire] | None, list[Wire]]:
     """Return system text, tools and messages with cache points. Only objects with a new point are copied.
 
     In order of value: the end of the newest message, the end of the previous request (so that its cache is found
-    however many blocks are new), the system text, the tools. Existing points count and stay. No points are set below
-    the model's smallest cacheable prefix, nor in the last `once` messages, which are sent only this time. O(messages).
+    however many blocks are new), the system text, the first of `breaks_at` that is left (so that the next fold finds a
+    cache of what it leaves), the tools. Existing points count and stay. No points are set below the model's smallest
+    cacheable prefix, nor in the last `once` messages, which are sent only this time, nor behind `lasts_until`, unless
+    there is a cache to be read. O(messages).
     """
     out = list(messages)
     until = len(out) - once
@@ -53,16 +57,14 @@ def anthropic_points(
     free = MAX_POINTS - in_tools - in_system - sum(_count(_blocks(out[index])) for index in in_messages)
     # No point is set before an existing one, which may have the longer lifetime and must come first then.
     first = in_messages[-1] + 1 if in_messages else 0
-    for end in dict.fromkeys((until, stable_until)):
-        place = _place(out, end, first)
-        if free > 0 and place is not None:
-            out[place[0]] = _marked(out[place[0]], place[1])
-            free -= 1
+    written = until if lasts_until is None else min(until, lasts_until)
+    free = _mark(out, (written, stable_until), first, free)
     at = _last_markable(blocks)
     # Points of the user in messages mean that the user has planned the order of lifetimes, so none goes before them.
     if free > 0 and at is not None and not in_system and not in_messages:
         blocks[at] = _pointed(blocks[at])
         system, free = blocks, free - 1
+    free = _mark(out, (end for end in breaks_at if end < written), first, free)
     if free > 0 and listed and not in_tools and not in_system and not in_messages:
         listed[-1] = _pointed(listed[-1])
         tools = listed
@@ -74,21 +76,39 @@ def wants_chat_points(endpoint: Endpoint) -> bool:
     return endpoint.host.endswith("openrouter.ai") and "claude" in endpoint.model.lower()
 
 
-def chat_points(messages: Sequence[Wire], *, stable_until: int, tokens: int, model: str, once: int = 0) -> list[Wire]:
+def chat_points(
+    messages: Sequence[Wire],
+    *,
+    stable_until: int,
+    tokens: int,
+    model: str,
+    once: int = 0,
+    breaks_at: Sequence[int] = (),
+    lasts_until: int | None = None,
+) -> list[Wire]:
     """Return Chat messages with cache points in their text parts, also in a leading system message. O(messages)."""
     out = list(messages)
     if tokens < lookup(model).cache.minimum_tokens or any(map(has_point, out)):
         return out
-    # The same three places as above. OpenRouter passes them on to Anthropic, and takes them in text parts only.
+    # The same places as above. OpenRouter passes them on to Anthropic, and takes them in text parts only.
     lead = 1 if out and out[0].get("role") == "system" else 0
     until = len(out) - once
     if once and until <= lead:
         return out
-    for end in dict.fromkeys((until, stable_until, lead)):
-        place = _place(out, end, 0, text_only=True)
-        if place is not None and not has_point(out[place[0]]):
-            out[place[0]] = _marked(out[place[0]], place[1])
+    written = until if lasts_until is None else min(until, lasts_until)
+    ends = (written, stable_until, lead, *(end for end in breaks_at if end < written))
+    _mark(out, ends, 0, MAX_POINTS, text_only=True)
     return out
+
+
+def _mark(messages: list[Wire], ends: Iterable[int], first: int, free: int, *, text_only: bool = False) -> int:
+    """Set a point before each of these ends, as long as some are free; how many still are. O(messages)."""
+    for end in dict.fromkeys(ends):
+        place = _place(messages, end, first, text_only) if free > 0 else None
+        if place is not None:
+            messages[place[0]] = _marked(messages[place[0]], place[1])
+            free -= 1
+    return free
 
 
 def _system_blocks(system: System) -> Blocks:

@@ -64,7 +64,13 @@ class ChatDialect:
             lead = len(messages) - len(request.messages)
             stable = request.stable_until + lead if request.stable_until else 0
             messages = chat_points(
-                messages, stable_until=stable, tokens=request.tokens, model=endpoint.model, once=request.once
+                messages,
+                stable_until=stable,
+                tokens=request.tokens,
+                model=endpoint.model,
+                once=request.once,
+                breaks_at=[end + lead for end in request.breaks_at],
+                lasts_until=None if request.lasts_until is None else request.lasts_until + lead,
             )
         field = output_field(endpoint)
         cap = request.max_output_tokens

@@ -76,7 +76,15 @@ class SchemaTools:
         """Send a request. Text arrives in pieces, a call with the `Reply`. Raises ProviderError."""
         # The template of the server knows neither tools nor their results, so all of them become text. No part of that
         # is stable for a cache point, which no such server has.
-        plain = replace(request, messages=plain_messages(request), system=None, tools=None, stable_until=0)
+        plain = replace(
+            request,
+            messages=plain_messages(request),
+            system=None,
+            tools=None,
+            stable_until=0,
+            breaks_at=(),
+            lasts_until=None,
+        )
         turn = _TurnReader() if any(functions(request.tools)) else None
         inner = self._with_schema(request) if turn else self._plain
         # The protocol promises an iterator. Every provider here returns a generator, which can be closed.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from foldline.codecs.anthropic.cache_markers import (
     count_markers,
@@ -27,8 +27,9 @@ from foldline.codecs.openai_chat.roles import alternate_roles
 from foldline.messages import Wire
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair, Unfold, Usage
+from foldline.view.view import View
 
-__all__ = ["Request", "RequestAdjuster"]
+__all__ = ["PrefixForecast", "Request", "RequestAdjuster"]
 
 
 @dataclass(slots=True)
@@ -159,6 +160,110 @@ def _same(before: Sequence[Wire], after: Sequence[Wire]) -> int:
     return same
 
 
+# --- what comes next --------------------------------------------------------------------------------------------------
+
+# The share of a stretch that must stay the same for a cache write to pay. Written, it costs 1.25 now and 0.1 for what
+# stays; not written, 1 now and 1.25 for what stays (Anthropic): equal at 0.25 / 1.15.
+_LEAST_STAYING: Final = 0.2
+
+# Weight of what was learned before each request: the last ten or so count.
+_REMEMBERED: Final = 0.9
+
+# Weight of what was learned before each break: of the two places the one that was right lately goes first.
+_REMEMBERED_BREAKS: Final = 0.7
+
+# The newest call and result, and the result before them: what reducers spare until something newer has come.
+_NEWEST_MESSAGES: Final = 3
+
+
+@dataclass(slots=True)
+class PrefixForecast:
+    """Where the next request may begin to differ from this one, and what of it will hardly be sent again.
+
+    It is learned from the requests of the session, so it holds for any policy. A prefix breaks at one of two places:
+    the next fold begins where the last one ended, or it shortens what was among the newest messages at the last one.
+    """
+
+    # The messages of the last request.
+    _last: list[Wire] = field(default_factory=list)
+    _tokens: int = 0
+    # At the last break: the end of what had changed, and the beginning of the newest messages.
+    _changed: int = 0
+    _newest: int = 0
+    # Over 0 where the former has been nearer to the breaks so far.
+    _favour: float = 0.5
+    # All behind this many messages was lost again and again, or was not: how often, of how many requests. It begins
+    # with one request that kept all: only experience says that a prefix is lost.
+    _place: int = 0
+    _stayed: float = 1.0
+    _seen: float = 1.0
+    _answer: tuple[tuple[int, ...], int | None] = ((), None)
+
+    def next(self, messages: Sequence[Wire], stable: int, view: View) -> tuple[tuple[int, ...], int | None]:
+        """`Request.breaks_at` and `Request.lasts_until` of the request with these messages of a view.
+
+        The first `stable` of them equal those of the last request. O(1) and a copy of the list; O(messages) where the
+        prefix broke.
+        """
+        last, broke = self._last, stable < len(self._last)
+        if last and stable == len(last) == len(messages):
+            return self._answer  # prepared once more: that teaches nothing
+        if last:
+            self._learn(self._share_kept(stable, view) if broke else 1.0)
+        if broke:
+            changed, newest = (place if place <= stable else 0 for place in (self._changed, self._newest))
+            self._favour = _REMEMBERED_BREAKS * self._favour + (changed > newest) - (newest > changed)
+            self._changed = _changed_until(last, messages, stable) or self._changed
+        if broke or not last:
+            self._newest = max(0, len(messages) - _NEWEST_MESSAGES)
+        # A copy: the list belongs to the caller of `Context.prepare`.
+        self._last, self._tokens = list(messages), view.between(0, len(view.tiles))
+        self._place = max(stable, self._changed) if stable else 0
+        is_lost = self._stayed < _LEAST_STAYING * self._seen and self._place < len(messages)
+        places = (self._changed, self._newest) if self._favour > 0 else (self._newest, self._changed)
+        self._answer = tuple(place for place in places if place), self._place if is_lost else None
+        return self._answer
+
+    def _learn(self, share: float) -> None:
+        self._stayed = _REMEMBERED * self._stayed + share
+        self._seen = _REMEMBERED * self._seen + 1
+
+    def _share_kept(self, stable: int, view: View) -> float:
+        """The share of the last request's tokens behind `_place` that is in this one too. O(tiles)."""
+        if stable <= self._place:
+            return 0.0
+        before = _leading_tokens(view, self._place)
+        return min(1.0, (_leading_tokens(view, stable) - before) / max(1, self._tokens - before))
+
+
+def _leading_tokens(view: View, messages: int) -> int:
+    """Tokens of the tiles that hold so many leading messages. O(tiles)."""
+    left = messages - view.has_lead
+    for number, tile in enumerate(view.tiles):
+        if left <= 0:
+            return view.between(0, number)
+        left -= len(tile.messages)
+    return view.between(0, len(view.tiles))
+
+
+def _changed_until(last: Sequence[Wire], messages: Sequence[Wire], stable: int) -> int:
+    """Where the messages end that are not those of the last request: all behind them were kept, or are new.
+
+    `stable` where the end of the last request is not there any more. O(messages).
+    """
+    for end in range(len(messages), stable, -1):
+        if messages[end - 1] is last[-1] or messages[end - 1] == last[-1]:
+            break
+    else:
+        return stable
+    kept = 0
+    for old, new in zip(reversed(last[stable:]), reversed(messages[stable:end]), strict=False):
+        if old is not new and old != new:
+            break
+        kept += 1
+    return end - kept
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request, ready to be sent.
@@ -166,6 +271,10 @@ class Request:
     `tokens` is its size as the provider would count it, system text and tools included. The first `stable_until`
     messages equal those of the last request (0 when its system text or tools differed). `folds` are the folds and
     unfolds since then, `repairs` all that are in effect, `asked` the usage of the summary calls since then.
+
+    For the cache points of a provider: when the next request is not this one and more, it will probably begin to differ
+    behind one of the numbers of messages in `breaks_at`, likeliest first. What stands behind the first `lasts_until`
+    messages hardly ever returned in the last requests, so that a cache of it is written in vain (None: it returns).
 
     The newest `once` messages are sent this one time (a question for a summary), so that a cache written after them is
     never read. Of the messages before the question the newest `kept` stay in view, whatever the answer.
@@ -182,3 +291,5 @@ class Request:
     asked: tuple[Usage, ...] = ()
     once: int = 0
     kept: int = 0
+    breaks_at: tuple[int, ...] = ()
+    lasts_until: int | None = None
