@@ -175,6 +175,16 @@ def test_ranges_are_told_of_five_sessions_or_more_where_there_is_room(
         assert NO_RANGES not in said
 
 
+def test_the_check_has_ranges_of_five_sessions_or_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_sessions(tmp_path / "sessions", 6, rounds=3)
+    given = ["tune", str(folder), "--state", str(tmp_path / "state"), "--window", "1500", "--workers", "1"]
+    for columns, ranges in ((120, 2), (50, 0)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = CliRunner().invoke(cli, given).stdout.splitlines()
+        [whole] = [line for line in lines if line.startswith("all sessions ")]
+        assert len(RANGE.findall(f"{whole} ")) == ranges
+
+
 def test_of_fewer_than_five_sessions_no_ranges_are_told(sessions: Path, state: Path) -> None:
     said = invoke(sessions, state).stdout
     assert NO_RANGES in said

@@ -59,12 +59,13 @@ def _print_carry_over(console: Any, found: CarryOver) -> None:
         *(_carried(_part(one), one.tuned, one.left_out) for one in found.held_out),
         _carried("all sessions", found.tuned, found.left_out),
     ]
-    heads = ("left out", "with reads\nothers", "\nhere", "far\nothers", "\nhere")
+    heads = ("left out", "with reads\nothers", "", "\nhere", "", "far\nothers", "", "\nhere", "")
     columns = [
-        Column(head, cells, left=not number)
+        Column(head, cells, left=not number, group="" if head else _RANGES)
         for number, (head, cells) in enumerate(zip(heads, list(zip(*rows, strict=True)), strict=True))
+        if head or set(cells) != {DASH}
     ]
-    print_table(console, columns, ())
+    print_table(console, columns, (_RANGES,))
     console.print()
     said = warnings(found)
     for line in said:
@@ -82,17 +83,15 @@ def _part(one: HeldOutPart) -> str:
 def _carried(name: str, tuned: SettingFigures, left_out: SettingFigures) -> tuple[str, ...]:
     return (
         name,
-        _with_interval(tuned.with_rereads),
+        share(tuned.with_rereads.value),
+        _interval(tuned.with_rereads),
         share(left_out.with_rereads.value),
-        _with_interval(tuned.far),
+        _interval(left_out.with_rereads),
+        share(tuned.far.value if tuned.far else None),
+        _interval(tuned.far),
         share(left_out.far.value if left_out.far else None),
+        _interval(left_out.far),
     )
-
-
-def _with_interval(span: ResampledFigure | None) -> str:
-    if span is None:
-        return DASH
-    return f"{share(span.value)} ({_interval(span)})" if span.is_conclusive else share(span.value)
 
 
 def left_out_lines(left_out: Sequence[ExcludedSession]) -> Iterator[str]:
