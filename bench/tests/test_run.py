@@ -317,6 +317,12 @@ def test_policies_of_ours_are_held_against_the_best_in_hindsight(
         assert bound["anew_ratio"] == pytest.approx(bill / bound["anew_tokens"])
         assert bound["needs_ratio"] == pytest.approx(bill / bound["far_tokens"])
         assert bound["schedule_tokens"] <= bound["anew_tokens"]
+        total = bill + session["rereads"]["cost"]["anthropic"][1]
+        assert bound["total_tokens"] == pytest.approx(total)
+        assert bound["stages_ratio"] == pytest.approx(total / bound["stages_tokens"])
+        assert bound["alone_ratio"] == pytest.approx(total / bound["alone_tokens"])
+        assert 0 < bound["alone_tokens"] <= bound["stages_tokens"] <= bound["moments_tokens"] <= total + 1e-6
+        assert 0 < bound["uses_tokens"] <= total
         assert 0 < bound["far_tokens"] <= bound["facts_tokens"] <= min(bill, bound["messages_tokens"])
         bounds.append(bound)
     figures = balanced["figures"]
@@ -325,6 +331,8 @@ def test_policies_of_ours_are_held_against_the_best_in_hindsight(
         ("ratio", "bound", "worst_bound"),
         ("anew_ratio", "anew_bound", "worst_anew_bound"),
         ("needs_ratio", "needs_bound", "worst_needs_bound"),
+        ("stages_ratio", "stages_bound", "worst_stages_bound"),
+        ("alone_ratio", "alone_bound", "worst_alone_bound"),
     ):
         ratios = [bound[name] for bound in bounds]  # type: ignore[literal-required]
         assert min(ratios) >= 1

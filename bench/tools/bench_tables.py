@@ -23,6 +23,8 @@ COLUMNS = (
     "openai",
     "by best",
     "by needs",
+    "by stages",
+    "by alone",
     "near line",
     "far",
     "far line",

@@ -44,7 +44,9 @@ cold    cost with cold caches at every 20th request: policies of ours are replay
         pauses, other systems know no clock and are priced anew; openai, no cache: under other prices; long: those of
         a model whose prices double over 200,000 tokens
 by best cost by that of the cheapest folds in hindsight: the median session, policies of ours alone; by needs: by the
-        least at the same far recall for one who knows what all replies will refer to, which nobody can
+        least at the same far recall for one who knows what all replies will refer to, which nobody can; by stages:
+        bill high by the least if each fold left whole what is used again; by alone: if each message was shortened
+        at its own best time
 far     of what replies name and last stood 8,000 tokens and 4 messages back, the share still sent; line: the whole line
         is; tool: only results had it; 2k, 32k: other distances; near line: whole lines of what stood nearer, by the
         most that any request in the budget can show (means over sessions with 3 or more such references)
@@ -95,6 +97,8 @@ _COLUMNS: Final[tuple[tuple[str, Callable[[SystemFigures], str]], ...]] = (
     ("long", lambda one: _ratio(one, LONG_RULE)),
     ("by\nbest", lambda one: _median(one["bound"])),
     ("by\nneeds", lambda one: _median(one["needs_bound"])),
+    ("by\nstages", lambda one: _median(one["stages_bound"])),
+    ("by\nalone", lambda one: _median(one["alone_bound"])),
     ("near\nline", lambda one: _recall_cell(one["recall"]["near_feasible"])),
     ("95 %", lambda one: _between(one["recall"]["near_feasible"]["per_session"])),
     ("far", lambda one: _recall_cell(one["recall"]["beyond"][1])),

@@ -94,6 +94,9 @@ class BoundFigures(TypedDict):
     `far_tokens`, `facts_tokens`, `messages_tokens`: the cheapest with knowledge of what every reply will refer to, as
     `foldline_bench.bounds.clairvoyant` says; `needs_ratio` is the policy's bill by `far_tokens`, at the same far
     recall. A policy that shortens messages may pay less than `messages_tokens`, and none less than the others.
+    `total_tokens` is the bill with re-reads (high), and `moments_tokens`, `stages_tokens`, `alone_tokens` and
+    `uses_tokens` are least ones of it, as `foldline_bench.bounds.stages` says; `stages_ratio` and `alone_ratio` are
+    the total by these two.
     """
 
     schedule_tokens: float
@@ -105,6 +108,13 @@ class BoundFigures(TypedDict):
     facts_tokens: float
     messages_tokens: float
     needs_ratio: float
+    total_tokens: float
+    moments_tokens: float
+    stages_tokens: float
+    alone_tokens: float
+    uses_tokens: float
+    stages_ratio: float
+    alone_ratio: float
 
 
 class SessionFigures(TypedDict):
@@ -205,8 +215,9 @@ class SystemFigures(TypedDict):
     `sound`: nothing that every provider refuses, nothing over budget, no error, nothing left unsent. `front`: on the
     Pareto front of cost against far recall, among the sound. `bound` is the median session's ratio to the cheapest
     folds in hindsight, `anew_bound` to those that write their digests anew, `needs_bound` to the least at the same far
-    recall for one who knows what will be needed; the worst are those of the session furthest from it. None for systems
-    that have none.
+    recall for one who knows what will be needed. `stages_bound` and `alone_bound` are the ratios of the bill with
+    re-reads to the least with the best stage of each message, in folds like the policy's own and by itself. The worst
+    are those of the session furthest from it. None for systems that have none.
     """
 
     sessions: int
@@ -237,6 +248,10 @@ class SystemFigures(TypedDict):
     worst_anew_bound: float | None
     needs_bound: Interval | None
     worst_needs_bound: float | None
+    stages_bound: Interval | None
+    worst_stages_bound: float | None
+    alone_bound: Interval | None
+    worst_alone_bound: float | None
 
 
 class AtLength(TypedDict):

@@ -122,10 +122,12 @@ def test_the_ratio_to_each_bound_is_shown_where_it_was_computed() -> None:
     assert figures is not None
     figures["bound"], figures["worst_bound"] = {"value": 1.19, "low": 1.1, "high": 1.3, "sessions": 3}, 1.42
     figures["needs_bound"], figures["worst_needs_bound"] = {"value": 2.1, "low": 1.9, "high": 2.3, "sessions": 3}, 5.6
+    figures["stages_bound"], figures["worst_stages_bound"] = {"value": 1.2, "low": 1.1, "high": 1.4, "sessions": 3}, 2.5
     words = text_of(bench_page(result(one)))
     assert "By best: the bill by that of the cheapest folds in hindsight" in words
     assert "By needs: by the least at the same far recall" in words
-    assert "balanced 0.40 0.60 1.19 (1.42) 2.10 (5.60)" in words
+    assert "By stages: the bill with re-reads" in words
+    assert "balanced 0.40 0.60 1.19 (1.42) 2.10 (5.60) 1.20 (2.50) –" in words
 
 
 def test_without_far_references_or_runs_it_is_a_page_too() -> None:

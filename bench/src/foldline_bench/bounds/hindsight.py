@@ -114,11 +114,13 @@ class WatchedSender(Managed):
 class Course:
     """A replayed session as the bound's model sees it; requests that were refused are left out.
 
-    `points` are how many tokens stood before the cut of each of the policy's folds, and how many were shown for them.
+    `folds` are the policy's own, as (request, messages before the cut), and `points` how many tokens stood before each
+    of these cuts, and how many were shown for them.
     With `terms` the earlier digest stays in place at a fold, with those of `anew` each fold writes it anew.
     """
 
     arrivals: tuple[tuple[int, ...], ...]
+    folds: tuple[tuple[int, int], ...]
     points: tuple[tuple[float, float], ...]
     terms: CostTerms
     anew: CostTerms
@@ -173,6 +175,7 @@ def course_of(done: Replay, watching: WatchedSender, rule: CacheRule, *, cold_ev
     in_place = replace(terms, written_share=_least_share(written, grown))
     return Course(
         arrivals,
+        tuple(folds),
         tuple(points),
         in_place,
         replace(terms, in_place=False, written_share=_least_share(written, stood[1:])),

@@ -8,8 +8,8 @@ docs/design/007-the-bound.md derives it and says what is relaxed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -17,7 +17,7 @@ from math import inf
 from foldline.catalog.prices import CacheRule, request_price
 from foldline.errors import InvalidInput
 
-__all__ = ["CostTerms", "FoldSchedule", "ShownShares", "best_schedule", "least_price", "schedule_cost_tokens"]
+__all__ = ["CostTerms", "FoldSchedule", "Lack", "ShownShares", "best_schedule", "least_price", "schedule_cost_tokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,36 @@ def least_price(rule: CacheRule, tokens: float, written_tokens: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Lack:
+    """What a request pays once `message` stands before its cut: whole requests read again, and tokens at full price.
+
+    Message -1 stands before every cut.
+    """
+
+    message: int
+    requests: float
+    price_tokens: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Lacks:
+    """The lacks of one request by message, ascending, and the sums of the first so many of them."""
+
+    messages: tuple[int, ...]
+    reads: tuple[float, ...]
+    prices: tuple[float, ...]
+
+    @classmethod
+    def of(cls, lacks: Iterable[Lack]) -> _Lacks:
+        ordered = sorted(lacks, key=lambda lack: lack.message)
+        return cls(
+            tuple(lack.message for lack in ordered),
+            tuple(accumulate((lack.requests for lack in ordered), initial=0.0)),
+            tuple(accumulate((lack.price_tokens for lack in ordered), initial=0.0)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class _Session:
     """The input of the dynamic programme: positions of cuts, tokens shown before each, arrivals by request."""
 
@@ -85,6 +115,7 @@ class _Session:
     keep_tokens: tuple[float, ...]
     # Cuts before which less is shown than before an earlier one.
     dips: frozenset[int]
+    lacks: tuple[_Lacks, ...]
 
     def tokens(self, request: int, cut: int) -> float:
         """Return the size of a request whose last fold was at this cut."""
@@ -105,21 +136,31 @@ class _Session:
         if tokens > self.budgets[request]:
             return inf
         fresh = tokens if request == 0 or request in self.cold else self.new_tokens(request)
+        again = self._again(request, cut, tokens)
         # Nothing is relaxed before the first fold: every schedule sends exactly this, so the exact price is a bound.
         if cut == 0:
-            return request_price(self.rule, round(tokens), round(tokens - fresh))
-        return least_price(self.rule, tokens, fresh)
+            return request_price(self.rule, round(tokens), round(tokens - fresh)) + again
+        return least_price(self.rule, tokens, fresh) + again
 
     def folding(self, request: int, before: int, cut: int) -> float:
         """Return the price of a request with a fold that moves the cut; infinite if it is over its budget."""
         tokens = self.tokens(request, cut)
         if tokens > self.budgets[request]:
             return inf
+        again = self._again(request, cut, tokens)
         if request == 0 or request in self.cold:
-            return least_price(self.rule, tokens, tokens)
+            return least_price(self.rule, tokens, tokens) + again
         anew = self.shown[cut] - (self.shown[before] if self.in_place else 0.0)
         written = self.written_share * max(0.0, anew) + self.at[self.come[request]] - self.at[cut]
-        return least_price(self.rule, tokens, written)
+        return least_price(self.rule, tokens, written) + again
+
+    def _again(self, request: int, cut: int, tokens: float) -> float:
+        """Return what is paid for what this request lacks before the cut. O(log lacks)."""
+        if not self.lacks:
+            return 0.0
+        lacks = self.lacks[request]
+        place = bisect_left(lacks.messages, cut)
+        return lacks.reads[place] * self.rule.read_ratio * tokens + lacks.prices[place]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +171,8 @@ class CostTerms:
     ascending; `shown_at` how many do before some cuts, where that is less. At least `keep_tokens` of the newest stay as
     they are. Budget and keep may be one for each request. Requests in `cold` find no cache. Of what a fold shows anew
     it writes `written_share`; the rest is taken to be cached. With `in_place` what was shown before the cut of the fold
-    before stays where it is, in the cache; else each fold writes all of it anew.
+    before stays where it is, in the cache; else each fold writes all of it anew. `lacks` are for each request what it
+    pays besides for messages that stand before its cut.
     """
 
     fixed_tokens: int
@@ -142,6 +184,7 @@ class CostTerms:
     written_share: float = 1.0
     in_place: bool = True
     shown_at: Mapping[int, float] = field(default_factory=dict)
+    lacks: Sequence[Iterable[Lack]] = ()
 
     def of(self, arrivals: Sequence[Sequence[int]]) -> _Session:
         """These terms on a session: for each request, the sizes of the messages that came before it. O(messages)."""
@@ -160,6 +203,7 @@ class CostTerms:
             self.in_place,
             _each(self.keep_tokens, len(arrivals)),
             frozenset(cut for cut in self.shown_at if cut < len(at) and shown[cut] < line[cut]),
+            tuple(map(_Lacks.of, self.lacks)),
         )
 
 

@@ -48,6 +48,8 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
     schedules = [bound["ratio"] for bound in bounds]
     anew = [bound["anew_ratio"] for bound in bounds]
     needs = [bound["needs_ratio"] for bound in bounds]
+    stages = [bound["stages_ratio"] for bound in bounds]
+    alone = [bound["alone_ratio"] for bound in bounds]
     return SystemFigures(
         sessions=len(own),
         requests=requests,
@@ -77,6 +79,10 @@ def figures_over(own: Sequence[SessionFigures], base: Sequence[SessionFigures] |
         worst_anew_bound=max(anew, default=None),
         needs_bound=interval(needs, median_of),
         worst_needs_bound=max(needs, default=None),
+        stages_bound=interval(stages, median_of),
+        worst_stages_bound=max(stages, default=None),
+        alone_bound=interval(alone, median_of),
+        worst_alone_bound=max(alone, default=None),
     )
 
 

@@ -16,6 +16,7 @@ from foldline.messages import Wire
 from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens, reread_tokens
 from foldline_bench.bounds.clairvoyant import Clairvoyant
 from foldline_bench.bounds.hindsight import Bound
+from foldline_bench.bounds.stages import StagesBound
 from foldline_bench.prices import COLD_EVERY
 from foldline_bench.values import (
     BoundFigures,
@@ -154,11 +155,11 @@ def cold_figures(figures: SessionFigures, told: Replay, rules: Mapping[str, Cach
         figures["summaries"]["cost"][name]["cold"] = summaries[name]["cold"]
 
 
-def bound_figures(bound: Bound, knowing: Clairvoyant) -> BoundFigures:
+def bound_figures(bound: Bound, knowing: Clairvoyant, staged: StagesBound) -> BoundFigures:
     """Return the bounds in hindsight as the result has them."""
 
-    def ratio(least_tokens: float) -> float:
-        return bound.cost_tokens / least_tokens if least_tokens else 1.0
+    def ratio(least_tokens: float, paid_tokens: float = bound.cost_tokens) -> float:
+        return paid_tokens / least_tokens if least_tokens else 1.0
 
     return BoundFigures(
         schedule_tokens=bound.schedule_cost_tokens,
@@ -170,6 +171,13 @@ def bound_figures(bound: Bound, knowing: Clairvoyant) -> BoundFigures:
         facts_tokens=knowing.facts_tokens,
         messages_tokens=knowing.messages_tokens,
         needs_ratio=ratio(knowing.far_tokens),
+        total_tokens=staged.total_tokens,
+        moments_tokens=staged.moments_tokens,
+        stages_tokens=staged.stages_tokens,
+        alone_tokens=staged.alone_tokens,
+        uses_tokens=staged.uses_tokens,
+        stages_ratio=ratio(staged.stages_tokens, staged.total_tokens),
+        alone_ratio=ratio(staged.alone_tokens, staged.total_tokens),
     )
 
 

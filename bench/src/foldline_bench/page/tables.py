@@ -15,7 +15,9 @@ __all__ = ["key", "listed", "state", "systems", "tables"]
 
 _BOUNDS: Final = (
     " By best: the bill by that of the cheapest folds in hindsight, median session (worst). By needs: by the least at "
-    "the same far recall for one who knows what all replies will refer to, which nobody can."
+    "the same far recall for one who knows what all replies will refer to, which nobody can. By stages: the bill with "
+    "re-reads by the least if each fold left whole what is used again. By alone: if each message was shortened at its "
+    "own best time."
 )
 
 
@@ -51,7 +53,7 @@ def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
             f'<tr class="{kind}"><td>{number}</td><th scope="row">{foreign(run["system"], 60)}</th><td>{cost}</td>'
             f'<td>{far}</td>{bound}<td class="text">{_wrong(run)}</td></tr>'
         )
-    heads = ("", "system", "cost", "far", *(("by best", "by needs") if bounded else ()))
+    heads = ("", "system", "cost", "far", *(("by best", "by needs", "by stages", "by alone") if bounded else ()))
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     legend = (
         '<p class="faint">On the front (joined by the stair): no other one is as cheap and keeps as much. ◆ ours, '
@@ -66,13 +68,15 @@ def key(spots: Sequence[Spot], budget: BudgetResult) -> str:
     )
 
 
-def _bounds(figures: SystemFigures | None) -> tuple[str, str]:
-    """The bill by both bounds: the median session and the worst; "" where they were not computed."""
+def _bounds(figures: SystemFigures | None) -> tuple[str, ...]:
+    """The bill by each bound: the median session and the worst; "" where they were not computed."""
     if figures is None:
-        return "", ""
+        return ("",) * 4
     return (
         _bound(figures["bound"], figures["worst_bound"]),
         _bound(figures["needs_bound"], figures["worst_needs_bound"]),
+        _bound(figures["stages_bound"], figures["worst_stages_bound"]),
+        _bound(figures["alone_bound"], figures["worst_alone_bound"]),
     )
 
 

@@ -36,6 +36,7 @@ from foldline.replay import (
 from foldline.tokens import ESTIMATE, Counter
 from foldline_bench.bounds.clairvoyant import clairvoyant_of
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
+from foldline_bench.bounds.stages import stages_bound_of
 from foldline_bench.measure.session_figures import bound_figures
 from foldline_bench.prices import FRONT_RULE, cache_rule
 from foldline_bench.summariser import MODEL, ContinuedSummariser, FixedSummariser
@@ -199,7 +200,7 @@ def _build_sender(
 def _best(done: Replay, watching: WatchedSender, recording: MeasuredSession, rule: CacheRule) -> BoundFigures:
     """Return the bounds in hindsight. O(requests · messages)."""
     knowing = clairvoyant_of(watching, recording, course_of(done, watching, rule))
-    return bound_figures(bound_of(done, watching, rule), knowing)
+    return bound_figures(bound_of(done, watching, rule), knowing, stages_bound_of(done, watching, recording, rule))
 
 
 class _Summarising:
