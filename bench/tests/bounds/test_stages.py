@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import accumulate, combinations, product
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 
 import pytest
@@ -86,6 +86,8 @@ def test_what_was_cut_before_it_was_sent_is_read_again_or_comes_whole() -> None:
     nothing = staged(LONG, (), terms())
     assert nothing < staged(LONG, once, terms()) < staged(LONG, often, terms())
     assert staged(LONG, often, terms()) - nothing == pytest.approx(1.25 * 100), "written once"
+    too_large = [replace(one, grown_tokens=inf) for one in often]
+    assert staged(LONG, too_large, terms()) - nothing > 20 * 1.25 * 10, "what no request has room for is read each time"
 
 
 def test_with_the_best_moments_a_lack_costs_the_request_from_the_cache_and_its_source() -> None:

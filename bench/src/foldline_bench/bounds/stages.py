@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from math import inf
 
 from foldline.catalog.prices import CacheRule
 from foldline.replay import MeasuredSession, Replay, bill_tokens, reread_tokens
@@ -38,7 +39,8 @@ class SourceUse:
 
     To read it again writes `again_tokens`. `never_shown`: the source lacked such a line when it was first sent.
     `lost_when_short`: its short form lacks one. `lines` are the lines used and their sizes, `first_request` the
-    first request that had the source, and `grown_tokens` what its first form lacks of it.
+    first request that had the source, and `grown_tokens` what its first form lacks of it; infinite if no request has
+    room for all of it.
     """
 
     request: int
@@ -94,7 +96,9 @@ def uses_of(
                     any(shown.lost(place, ref) for ref in refs),
                     tuple((line, max(0.0, recording.counter.text(line) - 1.0)) for line in {ref.line for ref in refs}),
                     shown.first(source),
-                    float(max(0, tokens - watching.first_tokens[source])),
+                    float(max(0, tokens - watching.first_tokens[source]))
+                    if tokens + course.terms.fixed_tokens <= limit_tokens
+                    else inf,
                 )
             )
     return tuple(out)
