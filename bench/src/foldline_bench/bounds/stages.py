@@ -77,7 +77,7 @@ def uses_of(
     recording: MeasuredSession, watching: WatchedSender, course: Course, *, limit_tokens: int
 ) -> tuple[SourceUse, ...]:
     """Return what the replies used, and which stage of its source would show it. O(references · messages)."""
-    shown = _Shown(recording, watching, course)
+    shown = _LineStages(recording, watching, course)
     out = []
     for place, index in enumerate(shown.made):
         by_source: dict[int, list[Reference]] = defaultdict(list)
@@ -104,7 +104,7 @@ def uses_of(
     return tuple(out)
 
 
-class _Shown:
+class _LineStages:
     """Which lines the requests of a replay show, and which their folds do."""
 
     def __init__(self, recording: MeasuredSession, watching: WatchedSender, course: Course) -> None:

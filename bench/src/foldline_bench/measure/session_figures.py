@@ -15,11 +15,11 @@ from foldline.catalog.prices import request_price
 from foldline.messages import Wire
 from foldline.replay import HitCount, Replay, Sender, Sent, Turn, bill_tokens, reread_tokens
 from foldline_bench.bounds.clairvoyant import Clairvoyant
+from foldline_bench.bounds.figures import BoundFigures
 from foldline_bench.bounds.hindsight import Bound
 from foldline_bench.bounds.stages import StagesBound
 from foldline_bench.prices import COLD_EVERY
 from foldline_bench.values import (
-    BoundFigures,
     Price,
     Rereading,
     SessionFigures,

@@ -35,13 +35,13 @@ from foldline.replay import (
 )
 from foldline.tokens import ESTIMATE, Counter
 from foldline_bench.bounds.clairvoyant import clairvoyant_of
+from foldline_bench.bounds.figures import BoundFigures
 from foldline_bench.bounds.hindsight import WatchedSender, bound_of, course_of
 from foldline_bench.bounds.stages import stages_bound_of
 from foldline_bench.measure.session_figures import bound_figures
 from foldline_bench.prices import FRONT_RULE, cache_rule
 from foldline_bench.summariser import MODEL, ContinuedSummariser, FixedSummariser
 from foldline_bench.systems import HostedSystem
-from foldline_bench.values import BoundFigures
 from foldline_bench.workers.jobs import BenchJob
 
 __all__ = [
