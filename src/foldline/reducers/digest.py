@@ -307,7 +307,9 @@ def _indented(text: str, *, bare: bool) -> str:
 def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:
     """A text cut to its limit; a user's by sentences, kept ones first. `total` are its tokens, if known."""
     if not item.user:
-        return extract(text, limit, view.counter, view.name_counts, edge=0.25, seen=seen, total=total)
+        return extract(
+            text, limit, view.counter, view.name_counts, edge=0.25, seen=seen, total=total, memory=view.texts
+        )
     if item.kept:
         text, total = by_sentence(text), total if len(text) > FULLY_SCORED_CHARS else None
     return extract(text, limit, view.counter, view.name_counts, edge=0.6, seen=seen, pinned=item.kept, total=total)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from foldline.text.identifiers import ALARM, names
+from foldline.text.identifiers import ALARM
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
@@ -77,8 +77,8 @@ def _worth(view: View, entry: Entry) -> float:
 
 def text_importance(text: str, view: View, *, failed: bool = False) -> float:
     """The weight of a text by references since and by failures, about 1 for most. O(size)."""
-    named = names(text)
-    used = sum(name in view.name_counts for name in named)
+    named = view.texts.names(text)
+    used = sum(map(view.name_counts.__contains__, named))
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
     failed = failed or bool(ALARM.search(text[:_EDGE_CHARS]) or ALARM.search(text[-_EDGE_CHARS:]))
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)

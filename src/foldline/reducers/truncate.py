@@ -327,7 +327,7 @@ def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) 
     if total <= limit_tokens:
         return text
     # 16 tokens are the notice, figures included.
-    body = extract(text, max(8, limit_tokens - 16), view.counter, view.name_counts, total=total)
+    body = extract(text, max(8, limit_tokens - 16), view.counter, view.name_counts, total=total, memory=view.texts)
     return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from typing import Final
 
 from foldline.messages import Message, Opaque
 
-__all__ = ["ALARM", "NameCounts", "names"]
+__all__ = ["ALARM", "NameCounts", "names", "names_of_each"]
 
 MOST_NAMES = 16_384
 """Names counted per session, a few MiB: a session of months uses ever new ones."""
@@ -28,8 +29,12 @@ _NAME: Final = (
     r"|[\u3040-\u30ff\u3400-\u9fff]{2,6}"  # words of scripts without spaces, roughly
 )
 
-# A run of the characters of names. No name crosses the ends of a run, so runs can be cached one by one.
-_RUN: Final = r"[\w.~@/\u3040-\u30ff\u3400-\u9fff-]{2,}+"
+# A blank for each ASCII character that is in no name, except line ends. What stands between blanks is a run. No name
+# crosses the ends of a run, so runs can be cached one by one.
+_BLANKS: Final = bytes(
+    code if code >= 0x80 or chr(code) == "\n" or chr(code).isalnum() or chr(code) in "_.~@/-" else ord(" ")
+    for code in range(256)
+)
 
 
 @cache
@@ -62,9 +67,31 @@ def names(text: str) -> frozenset[str]:
     return _of_line(text) if len(text) <= _CACHED_CHARS else _of_text(text)
 
 
+def names_of_each(lines: Iterable[str]) -> list[frozenset[str]]:
+    """Return the names in each line, at a tenth of the time that `names` takes for one after the other. O(size)."""
+    lines = list(lines)
+    apart = _runs_apart("\n".join(lines))
+    of_run = _OF_RUN.__getitem__
+    named = {run: found for run in set(apart.split()) if (found := of_run(run))}
+    runs, each, out, at = named.keys(), named.__getitem__, [], 0
+    for line in lines:
+        here = runs & apart[at : at + len(line)].split()
+        at += len(line) + 1
+        out.append((_NO_NAMES.union(*map(each, here)) if len(here) > 1 else each(here.pop())) if here else _NO_NAMES)
+    return out
+
+
+_NO_NAMES: Final = frozenset[str]()
+
+
 def _of_text(text: str) -> frozenset[str]:
-    runs = set(_compiled(_RUN).findall(text[:_MOST]))  # a set, because most words of a text occur many times
-    return frozenset[str]().union(*(_of_run(run) if len(run) <= _LONG else _found(run) for run in runs))
+    runs = set(_runs_apart(text[:_MOST]).split())  # a set, because most words of a text occur many times
+    return _NO_NAMES.union(*map(_OF_RUN.__getitem__, runs))
+
+
+def _runs_apart(text: str) -> str:
+    """Return a text with a blank in place of each ASCII character that is in no name. O(size), at the speed of C."""
+    return text.encode("utf-8", "surrogatepass").translate(_BLANKS).decode("utf-8", "surrogatepass")
 
 
 def _found(run: str) -> frozenset[str]:
@@ -76,7 +103,30 @@ def _found(run: str) -> frozenset[str]:
 
 
 _of_line = lru_cache(maxsize=8_192)(_of_text)  # each fold scans the lines of a digest again
-_of_run = lru_cache(maxsize=16_384)(_found)
+
+
+class _NamesOfRuns(dict[str, frozenset[str]]):
+    """The names of the runs seen lately, which `__getitem__` finds for a new one. Twice `_RUNS` are kept at most."""
+
+    def __init__(self) -> None:
+        self._old: dict[str, frozenset[str]] = {}
+
+    def __missing__(self, run: str) -> frozenset[str]:
+        found = self._old.get(run)
+        if found is None:
+            # Most runs are words in small letters, which need no search.
+            plain = run.isascii() and (len(run) < 5 or (run.islower() and run.isalpha()))
+            found = _NO_NAMES if plain else _found(run) or _NO_NAMES
+        if len(run) <= _LONG:
+            if len(self) >= _RUNS:
+                self._old = dict(self)
+                self.clear()
+            self[run] = found
+        return found
+
+
+_RUNS: Final = 16_384
+_OF_RUN: Final = _NamesOfRuns()
 
 
 class NameCounts:

@@ -6,17 +6,35 @@ even distances between them, and each position of an error message or of a frequ
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping
-from itertools import islice
-from typing import Final
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter as Spread
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, islice
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
 
-from foldline.text.identifiers import ALARM
+from foldline.text.identifiers import ALARM, names, names_of_each
 
-__all__ = ["FULLY_SCORED_CHARS", "pieces"]
+__all__ = ["FULLY_SCORED_CHARS", "LEAST_WEIGHT", "Passages", "TextMemory", "passages_of", "pieces", "scored_whole"]
+
+T = TypeVar("T")
 
 FULLY_SCORED_CHARS: Final = 400_000
 """Characters of a text up to which all of it is scored: five to ten times what any window shows of one text."""
+
+LEAST_WEIGHT: Final = 2
+"""The weight of an empty piece."""
+
+ALARMING, DEFINING = 4, 4
+"""The additional worth of a piece with an error message, and of one with a definition."""
+
+# A definition in code, behind the line number of a listing.
+_DEFINES = re.compile(
+    r"^[\s\d:|]*(?:async\s+|export\s+|public\s+|private\s+|static\s+)*"
+    r"(?:def|class|function|func|fn|interface|struct|enum|type|const|create|CREATE)\b"
+)
 
 # Characters of each end of a longer text, and of each sample between them. A sample has neighbouring lines.
 _END, _SAMPLE = 100_000, 2_000
@@ -41,6 +59,11 @@ _ALARM_WORDS: Final = (
 )  # fmt: skip
 
 
+def scored_whole(text: str) -> bool:
+    """Whether the pieces of a text depend on nothing but the text. O(size) at the speed of C."""
+    return len(text) <= FULLY_SCORED_CHARS and text.count("\n") < _MANY
+
+
 def pieces(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -> list[tuple[int, str]]:
     """Return (number, text) of the scored pieces, in order. A gap in the numbers is a gap in the text.
 
@@ -58,6 +81,120 @@ def pieces(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -
             number += 1
         number += 1  # the text between two sections is skipped
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Passages:
+    """The pieces of a text with all that scoring needs of them, except what depends on the session."""
+
+    numbers: Sequence[int]
+    texts: Sequence[str]
+    weights: Sequence[int]
+    """Of each piece, about its tokens: to count each one would cost far more."""
+    total_weight: int
+    names: Sequence[frozenset[str]]
+    worthy: Sequence[int]
+    """The places of the pieces with a name, an error message or a definition."""
+    signs: Mapping[int, int]
+    """By place, the worth of an error message and of a definition."""
+    divisors: Mapping[int, tuple[int, float]]
+    """By place of a worthy piece, its lines and what the worth of each is divided by."""
+    spread: Spread[str]
+    """Of each name, how many pieces have it."""
+
+
+class TextMemory:
+    """What was found in the texts of one session, kept while it may be needed again.
+
+    A result is looked at several times: as it comes, and in each fold until it is gone. Texts of up to `most_chars`
+    characters in all are remembered, twice as many at times.
+    """
+
+    def __init__(self, most_chars: int = 262_144) -> None:
+        self._most_chars = most_chars
+        self._passages: _Recent[Passages] = _Recent(most_chars)
+        self._names: _Recent[frozenset[str]] = _Recent(most_chars)
+
+    def passages(self, text: str) -> Passages:
+        """Return the passages of a text that is scored as a whole. O(size) once."""
+        found = self._passages.get(text)
+        if found is None:
+            found = self._passages.keep(text, passages_of(text))
+        return found
+
+    def names(self, text: str) -> frozenset[str]:
+        """Return the names in a text. O(size) once."""
+        found = self._names.get(text)
+        if found is None:
+            found = self._names.keep(text, names(text))
+        return found
+
+
+class _Recent(Generic[T]):
+    """The values of the newest texts. Older ones leave together, so that keeping one costs nothing but itself."""
+
+    # Two views of one session may be read in two threads: each step is one of a dict, and a lost value is found again.
+    __slots__ = ("_chars", "_most_chars", "_new", "_old")
+
+    def __init__(self, most_chars: int) -> None:
+        self._most_chars, self._chars = most_chars, 0
+        self._new: dict[str, T] = {}
+        self._old: dict[str, T] = {}
+
+    def get(self, text: str) -> T | None:
+        """Return the value of a text, None if it is not known any more. O(1)."""
+        found = self._new.get(text)
+        if found is None and (found := self._old.get(text)) is not None:
+            self.keep(text, found)
+        return found
+
+    def keep(self, text: str, value: T) -> T:
+        """Keep the value of a text, and return it. O(1)."""
+        if len(text) <= self._most_chars:
+            self._chars += len(text)
+            if self._chars > self._most_chars:
+                self._old, self._new, self._chars = self._new, {}, len(text)
+            self._new[text] = value
+        return value
+
+
+def passages_of(
+    text: str, name_counts: Mapping[str, int] = MappingProxyType({}), pinned: Collection[str] = ()
+) -> Passages:
+    """Return the scored pieces of a text. O(size)."""
+    found = pieces(text, name_counts, pinned)
+    numbers, texts = [number for number, _ in found], [piece for _, piece in found]
+    weights = [len(piece) // 4 + LEAST_WEIGHT for piece in texts]
+    named = names_of_each(texts)
+    signs = _signs(texts)
+    worthy = [place for place, here in enumerate(named) if here or place in signs]
+    divisors = {}
+    for place in worthy:
+        lines = texts[place].count("\n") + 1  # joined lines count as one of them
+        divisors[place] = lines, (weights[place] / lines + 2) ** 0.8
+    spread = Spread(chain.from_iterable(named))
+    return Passages(numbers, texts, weights, sum(weights), named, worthy, signs, divisors, spread)
+
+
+def _signs(texts: Sequence[str]) -> dict[int, int]:
+    """Return the worth of error messages and definitions, by the place of their piece. O(size), mostly at C speed."""
+    starts = list(accumulate((len(piece) + 1 for piece in texts), initial=0))
+    text = "\n".join(texts)
+    found: dict[int, int] = {}
+    small = text.lower()
+    if len(small) == len(text):
+        at = sorted({at for word in _ALARM_WORDS for at in _places(small, word)})
+        likely = dict.fromkeys(bisect_right(starts, each) - 1 for each in at)
+    else:  # a few letters become two in lower case, which shifts positions
+        likely = dict.fromkeys(range(len(texts)))
+    for place in likely:
+        if ALARM.search(texts[place]):
+            found[place] = ALARMING
+    defines = _DEFINES.match
+    for place, piece in enumerate(texts):
+        if defines(piece):
+            found[place] = found.get(place, 0) + DEFINING
+    return found
 
 
 def _notable(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -> list[int]:

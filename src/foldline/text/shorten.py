@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter as Spread
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import fsum
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from foldline.text.identifiers import ALARM, names
-from foldline.text.sampling import FULLY_SCORED_CHARS, pieces
+from foldline.text.identifiers import names
+from foldline.text.sampling import FULLY_SCORED_CHARS, LEAST_WEIGHT, Passages, TextMemory, passages_of, scored_whole
 from foldline.tokens import Counter
 
 __all__ = [
@@ -100,26 +97,8 @@ def first_line(text: str, most: int = 200) -> str:
     return ""
 
 
-@dataclass(slots=True)
-class _Line:
-    number: int
-    text: str
-    tokens: int
-    names: frozenset[str]
-    score: float = 0.0
-
-
 USE_WORTH, MAX_USE_WORTH = 3, 9
 """The worth that each use of a name by the user or the agent adds to its base of 1, up to MAX_USE_WORTH."""
-
-ALARMING, DEFINING = 4, 4
-"""Additional worth of a line with an error message, and of one with a definition."""
-
-# A definition in code, behind the line number of a listing.
-_DEFINES = re.compile(
-    r"^[\s\d:|]*(?:async\s+|export\s+|public\s+|private\s+|static\s+)*"
-    r"(?:def|class|function|func|fn|interface|struct|enum|type|const|create|CREATE)\b"
-)
 
 # Scores of edges and of pinned lines, above any score by names.
 _EDGE, _KEPT = 1e6, 2e6
@@ -135,6 +114,7 @@ def extract(
     seen: Collection[str] = (),
     pinned: Collection[str] = (),
     total: int | None = None,
+    memory: TextMemory | None = None,
 ) -> str:
     """Return about `limit` tokens of a text: its beginning and end, and the lines between with the most useful names.
 
@@ -142,7 +122,8 @@ def extract(
     more often the user or the agent has used it (`name_counts`), and less the more lines here have it, because a name
     in every line distinguishes none. Definitions and error messages count more. Names in `seen` are shown elsewhere
     already. Lines in `pinned` come first, as far as they fit whole. `total` is the number of tokens of the text, if
-    known. A very long text is scored in sections only (see `pieces`). O(size), at the speed of C for most of it.
+    known. A very long text is scored in sections only (see `pieces`). O(size), at the speed of C for most of it, or
+    O(names) for a text that `memory` knows.
     """
     # The weights are measured: of 1,065 lines of results that later replies of recorded sessions referred to, a quarter
     # more stay in the same size than with equal weights.
@@ -150,105 +131,128 @@ def extract(
     if total <= limit:
         return text
     pinned = frozenset(pinned)
-    found = pieces(text, name_counts, pinned)
-    # Lines are weighed by their characters, scaled to the size of the whole: to count each one would cost far more, and
-    # `_within` counts what was picked.
-    lines = [_Line(number, line, len(line) // 4 + 2, frozenset()) for number, line in found]
-    share = 1.0 if len(text) <= FULLY_SCORED_CHARS else sum(len(line.text) + 1 for line in lines) / len(text)
-    scale = total * share / max(1, sum(line.tokens for line in lines))
+    whole = memory is not None and scored_whole(text)
+    lines = memory.passages(text) if memory is not None and whole else passages_of(text, name_counts, pinned)
+    share = 1.0 if len(text) <= FULLY_SCORED_CHARS else sum(len(line) + 1 for line in lines.texts) / len(text)
+    # Lines are weighed by their characters, scaled to the size of the whole; `within` counts what was picked.
+    scale = total * share / max(1, lines.total_weight)
     room = limit / max(scale, 0.1)
-    picked = {line.number: line for line in lines if line.text in pinned}
-    for line in picked.values():
-        line.score = _KEPT
-    left = room - sum(line.tokens for line in picked.values())
-    picked |= _edges([line for line in lines if line.number not in picked], left * edge)
-    middle = [line for line in lines if line.number not in picked and line.text.strip()]
-    shown = set(seen).union(*(names(line.text) for line in picked.values()))
-    spread: Spread[str] = Spread()
-    for line in middle:
-        line.names = names(line.text).difference(seen)
-        spread.update(line.names)
-    for line in middle:
-        # `fsum` rounds once. The order of a set differs between processes, and a sum rounded at each step with it.
-        worth = fsum(
-            (1 + min(USE_WORTH * name_counts.get(name, 0), MAX_USE_WORTH)) / spread[name] for name in line.names
-        )
-        defining, alarming = _signs(line.text)
-        worth += defining
-        worth += alarming
-        each = line.text.count("\n") + 1  # joined lines count as one of them
-        line.score = worth / each / (line.tokens / each + 2) ** 0.8
-    _pick(middle, picked, shown, room - sum(line.tokens for line in picked.values()))
-    return _within(picked, lines[-1].number + 1, limit, counter) or "".join(clip_tokens(text, limit, counter))
+    kept = [place for place, line in enumerate(lines.texts) if line in pinned] if pinned else []
+    picked = _Picked(lines, dict.fromkeys(kept, _KEPT))
+    room -= sum(lines.weights[place] for place in kept)
+    room -= picked.add_edges(room * edge)
+    shown = set(seen).union(*picked.names())
+    picked.add_best(_scores(picked, name_counts, seen), shown, room)
+    return picked.within(limit, counter) or "".join(clip_tokens(text, limit, counter))
 
 
-@lru_cache(maxsize=8_192)  # results repeat lines of earlier ones
-def _signs(line: str) -> tuple[int, int]:
-    """Return the worth of a line as a definition and as an error message."""
-    return DEFINING if _DEFINES.match(line) else 0, ALARMING if ALARM.search(line) else 0
+@dataclass(slots=True)
+class _Picked:
+    """The lines of a text that stay, by their places."""
 
+    lines: Passages
+    scores: dict[int, float]
+    cut: dict[int, str] = field(default_factory=dict)
+    """The texts of those that were cut."""
 
-def _pick(middle: list[_Line], picked: dict[int, _Line], shown: set[str], room: float) -> None:
-    """Add the best lines to the picked ones. Lines whose names are all shown already come last."""
-    again: list[_Line] = []
-    for line in sorted(middle, key=lambda x: (-x.score, x.number)):
-        # Two tokens for the "…" of a new gap: a line next to a picked one comes without.
-        cost = line.tokens + (0 if line.number - 1 in picked else 2)
-        if line.score <= 0 or cost > room:
-            continue
-        if line.names <= shown:
-            again.append(line)
-            continue
-        shown |= line.names
-        picked[line.number] = line
-        room -= cost
-    for line in again:
-        if line.tokens + 2 <= room:
-            picked[line.number] = line
-            room -= line.tokens + 2
+    def names(self) -> Iterator[frozenset[str]]:
+        """Yield the names of each."""
+        for place in self.scores:
+            yield names(self.cut[place]) if place in self.cut else self.lines.names[place]
 
+    def add_edges(self, room: float) -> int:
+        """Add the first lines in three fifths of `room` and the last in two fifths, long ones cut; their size."""
+        lines, kept = self.lines, frozenset(self.scores)
+        added = 0
+        for places, share, end in ((range(len(lines.texts)), 0.6, False), (_from_the_end(lines.texts), 0.4, True)):
+            left = int(room * share)
+            for place in places:
+                if place in kept:
+                    continue
+                if place in self.scores or left < 8:
+                    break
+                tokens, text = lines.weights[place], lines.texts[place]
+                if tokens > left:
+                    self.cut[place] = f"…{text[-4 * left + 8 :]}" if end else f"{text[: 4 * left - 8]}…"
+                    tokens = left
+                left -= tokens
+                added += tokens
+                self.scores[place] = _EDGE - (len(self.scores) - len(kept))
+        return added
 
-def _within(picked: dict[int, _Line], total: int, limit: int, counter: Counter) -> str:
-    """Return the picked lines, or as many of the best as fit `limit` tokens; "" if not even one fits."""
-    ranked = sorted(picked, key=lambda number: (-picked[number].score, number))
+    def add_best(self, scores: Mapping[int, float], shown: set[str], room: float) -> None:
+        """Add the lines with the best scores. Those whose names are all shown already come last."""
+        lines, numbers = self.lines, self.lines.numbers
+        again: list[int] = []
+        # A stable sort: of two with the same score the first comes first.
+        for place in sorted(scores, key=scores.__getitem__, reverse=True):
+            if room < LEAST_WEIGHT:
+                return
+            # Two tokens for the "…" of a new gap: a line next to a picked one comes without.
+            joins = place - 1 in self.scores and numbers[place - 1] == numbers[place] - 1
+            cost = lines.weights[place] + (0 if joins else 2)
+            if cost > room:
+                continue
+            if lines.names[place] <= shown:
+                again.append(place)
+                continue
+            shown |= lines.names[place]
+            self.scores[place] = scores[place]
+            room -= cost
+        for place in again:
+            if lines.weights[place] + 2 <= room:
+                self.scores[place] = scores[place]
+                room -= lines.weights[place] + 2
 
-    def best(most: int) -> str:
-        return _joined([picked[number] for number in sorted(ranked[:most])], total)
+    def within(self, limit: int, counter: Counter) -> str:
+        """Return the lines, or as many of the best as fit `limit` tokens; "" if not even one fits."""
+        text = self._joined(self.scores)
+        size = counter.text(text)
+        if size <= limit:
+            return text
+        ranked = sorted(self.scores, key=lambda place: (-self.scores[place], place))
+        guess = len(ranked) * limit // max(1, size)
+        most = largest(0, len(ranked), lambda n: counter.text(self._joined(ranked[:n])) <= limit, guess=guess)
+        return self._joined(ranked[:most]) if most else ""
 
-    size = counter.text(best(len(ranked)))
-    if size <= limit:
-        return best(len(ranked))
-    guess = len(ranked) * limit // max(1, size)
-    most = largest(0, len(ranked), lambda n: counter.text(best(n)) <= limit, guess=guess)
-    return best(most) if most else ""
-
-
-def _edges(lines: list[_Line], room: float) -> dict[int, _Line]:
-    """Return the first lines in three fifths of `room` and the last in two fifths. A long line is cut."""
-    picked: dict[int, _Line] = {}
-    for order, share, end in ((lines, 0.6, False), (lines[::-1], 0.4, True)):
-        left = int(room * share)
-        for whole in order:
-            if whole.number in picked or left < 8:
-                break
-            line = whole
-            if line.tokens > left:
-                piece = line.text[-4 * left + 8 :] if end else line.text[: 4 * left - 8]
-                line = _Line(line.number, f"…{piece}" if end else f"{piece}…", left, frozenset())
-            left -= line.tokens
-            line.score = _EDGE - len(picked)
-            picked[line.number] = line
-    return picked
-
-
-def _joined(lines: list[_Line], total: int) -> str:
-    out: list[str] = []
-    at = 0
-    for line in lines:
-        if line.number > at:
+    def _joined(self, places: Iterable[int]) -> str:
+        lines = self.lines
+        out: list[str] = []
+        at = 0
+        for place in sorted(places):
+            number = lines.numbers[place]
+            if number > at:
+                out.append("…")
+            out.append(self.cut[place] if place in self.cut else lines.texts[place])
+            at = number + 1
+        if at <= lines.numbers[-1]:
             out.append("…")
-        out.append(line.text)
-        at = line.number + 1
-    if at < total:
-        out.append("…")
-    return "\n".join(out)
+        return "\n".join(out)
+
+
+def _from_the_end(texts: Sequence[str]) -> range:
+    return range(len(texts) - 1, -1, -1)
+
+
+def _scores(picked: _Picked, name_counts: Mapping[str, int], seen: Collection[str]) -> dict[int, float]:
+    """Return the score of each line that is not picked yet and has one, by its place. O(names), mostly at C speed."""
+    lines, done = picked.lines, picked.scores
+    spread = dict(lines.spread)
+    for place in done:
+        for name in lines.names[place]:
+            spread[name] -= 1
+    worths = {name: 1 / lines_with for name, lines_with in spread.items() if lines_with}
+    for name in worths.keys() & name_counts.keys():
+        worths[name] = (1 + min(USE_WORTH * name_counts[name], MAX_USE_WORTH)) / spread[name]
+    worths.update(dict.fromkeys(worths.keys() & seen, 0.0))
+    worth_of = worths.__getitem__
+    out: dict[int, float] = {}
+    for place in lines.worthy:
+        if place in done:
+            continue
+        # `fsum` rounds once. The order of a set differs between processes, and a sum rounded at each step with it.
+        worth = fsum(map(worth_of, lines.names[place])) + lines.signs.get(place, 0)
+        if worth > 0:
+            each, divisor = lines.divisors[place]
+            out[place] = worth / each / divisor
+    return out

@@ -21,6 +21,7 @@ from foldline.codecs.provider_state import is_provider_summary, refers_to_stored
 from foldline.errors import FoldRefused
 from foldline.messages import Message, Opaque, Text, ToolResult, Wire
 from foldline.text.identifiers import NameCounts
+from foldline.text.sampling import TextMemory
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
 from foldline.view.pairing import Placement, is_little_between, is_paired, is_unfinished
@@ -83,6 +84,7 @@ class View:
         self.unread: Seq | None = None
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
         self._name_counts = NameCounts()
+        self.texts = TextMemory()
         self._renderer = TileRenderer(codec, counter, counts_bytes=counts_bytes)
         self._totals = RunningTotals(codec.write)
         self._lead = codec.note(LEAD)
