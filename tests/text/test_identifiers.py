@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from foldline.recorded.files import read_session
 from foldline.replay import MeasuredSession
 from foldline.text import identifiers as module
-from foldline.text.identifiers import ALARM, names
+from foldline.text.identifiers import ALARM, names, names_of_each
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "sessions").glob("*.json.gz"))
 
@@ -103,3 +103,15 @@ def test_a_long_text_does_not_outlive_its_session() -> None:
         return weakref.ref(text)
 
     assert look()() is None
+
+
+@given(st.lists(st.text(alphabet=st.sampled_from("aB3_./-~@ \t\xa0é上の—\ud83d\x85"), max_size=40), max_size=8))
+def test_the_names_of_lines_found_together_are_those_of_each(lines: list[str]) -> None:
+    assert names_of_each(lines) == [names(line) for line in lines]
+
+
+def test_as_many_runs_are_remembered_as_were_promised_however_many_come() -> None:
+    known = module._NamesOfRuns()
+    for number in range(5 * module._RUNS):
+        assert known[f"file_{number}"] == {f"file_{number}"}
+    assert len(known) + len(known._old) <= 2 * module._RUNS

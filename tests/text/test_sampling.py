@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from foldline.text.sampling import FULLY_SCORED_CHARS, pieces
+from foldline.text import sampling as module
+from foldline.text.identifiers import names
+from foldline.text.sampling import FULLY_SCORED_CHARS, TextMemory, passages_of, pieces
 
 SHORT = [f"ok {number}" for number in range(250_000)]
 LONG = [f"2026-01-01 12:00:00 INFO svc.module: request {number} took {number % 1_000} ms" for number in range(30_000)]
@@ -69,3 +71,29 @@ def test_a_line_without_an_end_is_looked_at_in_parts() -> None:
     found = pieces(text, {}, ())
     assert max(len(piece) for _, piece in found) <= 400
     assert sum(len(piece) for _, piece in found) < 2 * FULLY_SCORED_CHARS
+
+
+def test_the_pieces_of_a_text_have_their_names_and_signs() -> None:
+    texts = ["def load_rows(path):", "", "all is well", "  12: FAILED tests/test_rows.py", "see load_rows"]
+    found = passages_of("\n".join(texts))
+    assert found.texts == texts
+    assert [piece.names for piece in found.pieces] == [names(text) for text in texts]
+    assert [piece.worth for piece in found.pieces] == [module.DEFINING, 0, 0, module.ALARMING, 0]
+    assert found.worthy == [0, 3, 4]
+    assert found.spread == {"load_rows": 2, "tests/test_rows.py": 1}
+
+
+def test_a_text_that_comes_again_is_not_read_again() -> None:
+    memory, text = TextMemory(), "\n".join(LONG[:200])
+    assert memory.passages(text) is memory.passages(f"{text}x"[:-1])
+    assert memory.names(text) is memory.names(f"{text}x"[:-1])
+
+
+def test_a_memory_of_texts_does_not_grow_with_the_session() -> None:
+    memory = TextMemory(most_chars=1_000)
+    for number in range(300):
+        memory.passages(f"text {number} " + "x" * 90)
+    kept = memory._passages
+    assert 900 <= sum(map(len, {**kept._old, **kept._new})) <= 2_000
+    memory.passages("y" * 1_001)
+    assert "y" * 1_001 not in kept._new

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from foldline.text.identifiers import ALARM
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
@@ -27,11 +26,8 @@ FAILED = 1.5
 # Factors of the newest view of a file, and of an older view of the same file.
 NEWEST, OLDER = 1.5, 0.6
 
-# How much of the beginning and end is searched for failures: programs report them there.
-_EDGE_CHARS = 2_000
-
-# How much of the arguments is searched for files: longer arguments carry contents, not paths.
-_MOST_CHARS = 20_000
+# How much of the arguments is searched for files, at both ends: longer arguments carry contents, not paths.
+_MOST_CHARS, _EDGE_CHARS = 20_000, 2_000
 
 # The longest run of characters taken for a path: a longer one is data.
 _LONGEST = 400
@@ -80,5 +76,5 @@ def text_importance(text: str, view: View, *, failed: bool = False) -> float:
     named = view.texts.names(text)
     used = sum(map(view.name_counts.__contains__, named))
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
-    failed = failed or bool(ALARM.search(text[:_EDGE_CHARS]) or ALARM.search(text[-_EDGE_CHARS:]))
+    failed = failed or view.texts.alarms(text)
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from types import MappingProxyType
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from foldline.text.identifiers import ALARM, names, names_of_each
 
@@ -35,6 +35,9 @@ _DEFINES = re.compile(
     r"^[\s\d:|]*(?:async\s+|export\s+|public\s+|private\s+|static\s+)*"
     r"(?:def|class|function|func|fn|interface|struct|enum|type|const|create|CREATE)\b"
 )
+
+EDGE_CHARS: Final = 2_000
+"""How much of the beginning and end is searched for failures: programs report them there."""
 
 # Characters of each end of a longer text, and of each sample between them. A sample has neighbouring lines.
 _END, _SAMPLE = 100_000, 2_000
@@ -83,23 +86,30 @@ def pieces(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -
     return out
 
 
+class Piece(NamedTuple):
+    """What scoring needs of a piece, except what depends on its text and the session."""
+
+    names: frozenset[str]
+    worth: int
+    """That of an error message and of a definition."""
+    weight: int
+    """About its tokens: to count each one would cost far more."""
+    lines: int
+    divisor: float
+    """What the worth of each line is divided by: a short line is better than a long one with the same names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Passages:
-    """The pieces of a text with all that scoring needs of them, except what depends on the session."""
+    """The pieces of a text, numbered as `pieces` does."""
 
     numbers: Sequence[int]
     texts: Sequence[str]
-    weights: Sequence[int]
-    """Of each piece, about its tokens: to count each one would cost far more."""
+    pieces: Sequence[Piece]
     total_weight: int
-    names: Sequence[frozenset[str]]
     worthy: Sequence[int]
     """The places of the pieces with a name, an error message or a definition."""
-    signs: Mapping[int, int]
-    """By place, the worth of an error message and of a definition."""
-    divisors: Mapping[int, tuple[int, float]]
-    """By place of a worthy piece, its lines and what the worth of each is divided by."""
-    spread: Spread[str]
+    spread: Mapping[str, int]
     """Of each name, how many pieces have it."""
 
 
@@ -111,9 +121,9 @@ class TextMemory:
     """
 
     def __init__(self, most_chars: int = 262_144) -> None:
-        self._most_chars = most_chars
         self._passages: _Recent[Passages] = _Recent(most_chars)
         self._names: _Recent[frozenset[str]] = _Recent(most_chars)
+        self._alarms: _Recent[bool] = _Recent(most_chars)
 
     def passages(self, text: str) -> Passages:
         """Return the passages of a text that is scored as a whole. O(size) once."""
@@ -127,6 +137,14 @@ class TextMemory:
         found = self._names.get(text)
         if found is None:
             found = self._names.keep(text, names(text))
+        return found
+
+    def alarms(self, text: str) -> bool:
+        """Whether an error message stands in the first or last `EDGE_CHARS` of a text. O(1)."""
+        found = self._alarms.get(text)
+        if found is None:
+            ends = ALARM.search(text[:EDGE_CHARS]) or ALARM.search(text[-EDGE_CHARS:])
+            found = self._alarms.keep(text, ends is not None)
         return found
 
 
@@ -164,16 +182,28 @@ def passages_of(
     """Return the scored pieces of a text. O(size)."""
     found = pieces(text, name_counts, pinned)
     numbers, texts = [number for number, _ in found], [piece for _, piece in found]
-    weights = [len(piece) // 4 + LEAST_WEIGHT for piece in texts]
-    named = names_of_each(texts)
+    lines = list(map(_KNOWN.get, texts))
+    if unknown := list(dict.fromkeys(text for text, line in zip(texts, lines, strict=True) if line is None)):
+        new = dict(zip(unknown, _read(unknown), strict=True))
+        for line, piece in new.items():
+            _KNOWN.keep(line, piece)
+        lines = [new[text] if line is None else line for text, line in zip(texts, lines, strict=True)]
+    read = [line for line in lines if line is not None]
+    worthy = [place for place, piece in enumerate(read) if piece.names or piece.worth]
+    spread = Spread(chain.from_iterable([piece.names for piece in read]))
+    return Passages(numbers, texts, read, sum([piece.weight for piece in read]), worthy, spread)
+
+
+def _read(texts: Sequence[str]) -> Iterator[Piece]:
+    """Yield what there is to know of each piece. O(size)."""
     signs = _signs(texts)
-    worthy = [place for place, here in enumerate(named) if here or place in signs]
-    divisors = {}
-    for place in worthy:
-        lines = texts[place].count("\n") + 1  # joined lines count as one of them
-        divisors[place] = lines, (weights[place] / lines + 2) ** 0.8
-    spread = Spread(chain.from_iterable(named))
-    return Passages(numbers, texts, weights, sum(weights), named, worthy, signs, divisors, spread)
+    for place, (text, names_here) in enumerate(zip(texts, names_of_each(texts), strict=True)):
+        weight, lines = len(text) // 4 + LEAST_WEIGHT, text.count("\n") + 1  # joined lines count as one of them
+        yield Piece(names_here, signs.get(place, 0), weight, lines, (weight / lines + 2) ** 0.8)
+
+
+# Results repeat lines of earlier ones, also of another session.
+_KNOWN: Final[_Recent[Piece]] = _Recent(524_288)
 
 
 def _signs(texts: Sequence[str]) -> dict[int, int]:

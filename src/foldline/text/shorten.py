@@ -139,7 +139,7 @@ def extract(
     room = limit / max(scale, 0.1)
     kept = [place for place, line in enumerate(lines.texts) if line in pinned] if pinned else []
     picked = _Picked(lines, dict.fromkeys(kept, _KEPT))
-    room -= sum(lines.weights[place] for place in kept)
+    room -= sum(lines.pieces[place].weight for place in kept)
     room -= picked.add_edges(room * edge)
     shown = set(seen).union(*picked.names())
     picked.add_best(_scores(picked, name_counts, seen), shown, room)
@@ -158,7 +158,7 @@ class _Picked:
     def names(self) -> Iterator[frozenset[str]]:
         """Yield the names of each."""
         for place in self.scores:
-            yield names(self.cut[place]) if place in self.cut else self.lines.names[place]
+            yield names(self.cut[place]) if place in self.cut else self.lines.pieces[place].names
 
     def add_edges(self, room: float) -> int:
         """Add the first lines in three fifths of `room` and the last in two fifths, long ones cut; their size."""
@@ -171,7 +171,7 @@ class _Picked:
                     continue
                 if place in self.scores or left < 8:
                     break
-                tokens, text = lines.weights[place], lines.texts[place]
+                tokens, text = lines.pieces[place].weight, lines.texts[place]
                 if tokens > left:
                     self.cut[place] = f"…{text[-4 * left + 8 :]}" if end else f"{text[: 4 * left - 8]}…"
                     tokens = left
@@ -190,19 +190,20 @@ class _Picked:
                 return
             # Two tokens for the "…" of a new gap: a line next to a picked one comes without.
             joins = place - 1 in self.scores and numbers[place - 1] == numbers[place] - 1
-            cost = lines.weights[place] + (0 if joins else 2)
+            piece = lines.pieces[place]
+            cost = piece.weight + (0 if joins else 2)
             if cost > room:
                 continue
-            if lines.names[place] <= shown:
+            if piece.names <= shown:
                 again.append(place)
                 continue
-            shown |= lines.names[place]
+            shown |= piece.names
             self.scores[place] = scores[place]
             room -= cost
         for place in again:
-            if lines.weights[place] + 2 <= room:
+            if (cost := lines.pieces[place].weight + 2) <= room:
                 self.scores[place] = scores[place]
-                room -= lines.weights[place] + 2
+                room -= cost
 
     def within(self, limit: int, counter: Counter) -> str:
         """Return the lines, or as many of the best as fit `limit` tokens; "" if not even one fits."""
@@ -236,10 +237,10 @@ def _from_the_end(texts: Sequence[str]) -> range:
 
 def _scores(picked: _Picked, name_counts: Mapping[str, int], seen: Collection[str]) -> dict[int, float]:
     """Return the score of each line that is not picked yet and has one, by its place. O(names), mostly at C speed."""
-    lines, done = picked.lines, picked.scores
+    lines, pieces, done = picked.lines, picked.lines.pieces, picked.scores
     spread = dict(lines.spread)
     for place in done:
-        for name in lines.names[place]:
+        for name in lines.pieces[place].names:
             spread[name] -= 1
     worths = {name: 1 / lines_with for name, lines_with in spread.items() if lines_with}
     for name in worths.keys() & name_counts.keys():
@@ -251,8 +252,8 @@ def _scores(picked: _Picked, name_counts: Mapping[str, int], seen: Collection[st
         if place in done:
             continue
         # `fsum` rounds once. The order of a set differs between processes, and a sum rounded at each step with it.
-        worth = fsum(map(worth_of, lines.names[place])) + lines.signs.get(place, 0)
+        piece = pieces[place]
+        worth = fsum(map(worth_of, piece.names)) + piece.worth
         if worth > 0:
-            each, divisor = lines.divisors[place]
-            out[place] = worth / each / divisor
+            out[place] = worth / piece.lines / piece.divisor
     return out
