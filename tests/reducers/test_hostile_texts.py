@@ -30,7 +30,8 @@ _READING = """
 from foldline.reducers.importance import _files
 from foldline.text.instructions import durability, gist, sentences
 from foldline.reducers.digest import _indented
-from foldline.text.shorten import _DEFINES, extract
+from foldline.text.sampling import _DEFINES
+from foldline.text.shorten import extract
 from foldline.tokens import ESTIMATE
 
 def read(name, text):

@@ -74,7 +74,7 @@ def test_a_line_without_an_end_is_looked_at_in_parts() -> None:
 
 
 def test_the_pieces_of_a_text_have_their_names_and_signs() -> None:
-    texts = ["def load_rows(path):", "", "all is well", "  12: FAILED tests/test_rows.py", "see load_rows"]
+    texts = ["def load_rows(path):", "", "all is well", "  12: Failed tests/test_rows.py", "see load_rows"]
     found = passages_of("\n".join(texts))
     assert found.texts == texts
     assert [piece.names for piece in found.pieces] == [names(text) for text in texts]

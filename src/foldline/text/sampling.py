@@ -86,7 +86,7 @@ def pieces(text: str, name_counts: Mapping[str, int], pinned: Collection[str]) -
     return out
 
 
-class Piece(NamedTuple):
+class ScoredPiece(NamedTuple):
     """What scoring needs of a piece, except what depends on its text and the session."""
 
     names: frozenset[str]
@@ -105,7 +105,7 @@ class Passages:
 
     numbers: Sequence[int]
     texts: Sequence[str]
-    pieces: Sequence[Piece]
+    pieces: Sequence[ScoredPiece]
     total_weight: int
     worthy: Sequence[int]
     """The places of the pieces with a name, an error message or a definition."""
@@ -194,16 +194,16 @@ def passages_of(
     return Passages(numbers, texts, read, sum([piece.weight for piece in read]), worthy, spread)
 
 
-def _read(texts: Sequence[str]) -> Iterator[Piece]:
+def _read(texts: Sequence[str]) -> Iterator[ScoredPiece]:
     """Yield what there is to know of each piece. O(size)."""
     signs = _signs(texts)
     for place, (text, names_here) in enumerate(zip(texts, names_of_each(texts), strict=True)):
         weight, lines = len(text) // 4 + LEAST_WEIGHT, text.count("\n") + 1  # joined lines count as one of them
-        yield Piece(names_here, signs.get(place, 0), weight, lines, (weight / lines + 2) ** 0.8)
+        yield ScoredPiece(names_here, signs.get(place, 0), weight, lines, (weight / lines + 2) ** 0.8)
 
 
 # Results repeat lines of earlier ones, also of another session.
-_KNOWN: Final[_Recent[Piece]] = _Recent(524_288)
+_KNOWN: Final[_Recent[ScoredPiece]] = _Recent(524_288)
 
 
 def _signs(texts: Sequence[str]) -> dict[int, int]:

@@ -74,8 +74,7 @@ class View:
         self.counter = counter
         self.base_tokens = base_tokens
         self.meter = Meter(scaled=getattr(counter, "scaled", True))
-        self.counts_bytes = counts_bytes
-        self.where = where
+        self.counts_bytes, self.where = counts_bytes, where
         self.tiles: list[Tile] = []
         self.entries: dict[Seq, Entry] = {}
         self.newest_user: Seq | None = None
@@ -83,8 +82,7 @@ class View:
         # and no fold may cover it, however far back in the log its call stands.
         self.unread: Seq | None = None
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
-        self._name_counts = NameCounts()
-        self.texts = TextMemory()
+        self._name_counts, self.texts = NameCounts(), TextMemory()
         self._renderer = TileRenderer(codec, counter, counts_bytes=counts_bytes)
         self._totals = RunningTotals(codec.write)
         self._lead = codec.note(LEAD)
