@@ -6,6 +6,8 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.joints import unjoined
 from tests.property.sessions import BUILDERS, DIALECTS
 from tests.reducers.views import (
@@ -23,16 +25,19 @@ from tests.reducers.views import (
     says,
     sent,
     text,
+    tool_loop,
     use,
     user,
     view_of,
 )
 
 from foldline.messages import Wire
+from foldline.reducers.base import span_fold
 from foldline.reducers.digest import Digest, FallbackDigest, digest_message
 from foldline.reducers.summarize import Summarize
 from foldline.testing import session
 from foldline.view.transcript import Fold
+from foldline.view.view import View
 
 
 def digest_of(wires: Sequence[object], limit: int = 300, dialect: str = "openai-chat") -> str:
@@ -202,6 +207,65 @@ def test_a_later_digest_keeps_what_the_earlier_one_told_of_users() -> None:
     commit_all(context.view, folds_of(Digest(), context.view, need_of(context.view, 300)))
     assert "the port is 40412" in sent(context.view)
     assert sent(context.view).count("Digest of") == 1
+
+
+def told(view: View, stop: int, limit: int) -> list[str]:
+    """The lines of the digest of all before `stop`, which takes their place."""
+    shown = digest_message(view, 0, stop, limit)
+    fold = span_fold(view, 0, stop, (shown,), reducer="digest", reason="", requested=False)
+    if fold is not None:
+        commit_all(view, [fold])
+    return lines_of(shown.text)
+
+
+def lines_of(digest: str) -> list[str]:
+    """What a digest tells: its lines behind the heading."""
+    return [line for line in digest.split("\n")[1:] if not line.endswith(" left out)")]
+
+
+RESULTS = st.lists(
+    st.tuples(st.sampled_from(["ERROR at src/a.py:17 in parse_it", "def f_one():", "ok"]), st.integers(0, 90))
+)
+
+
+@given(RESULTS, st.integers(120, 1_200), st.integers(0, 400))
+def test_digests_in_a_row_lose_nothing_where_there_is_room(
+    results: list[tuple[str, int]], limit: int, more: int
+) -> None:
+    wires = [user("Never touch src/old.py. Port 40412.")]
+    for n, (line, count) in enumerate(results):
+        found = "\n".join([f"src/file_{n}.py", *(f"{line} {n} {at} value_{at}" for at in range(count))])
+        wires += [call(f"c{n}", arguments=json.dumps({"path": f"src/file_{n}.py"})), result(f"c{n}", found)]
+    view = view_of([*wires, says("done"), user("next")])
+    first = told(view, len(wires) + 1, limit)
+    for room in (limit, limit + more, limit + 2 * more):
+        assert told(view, len(wires) + 1, room) == first
+
+
+def test_what_the_first_digest_kept_outlives_three_more_with_large_results_between() -> None:
+    context = context_of([*tool_loop(12), says("done"), user("go on")])
+    view, stop = context.view, len(tool_loop(12)) + 1
+    first = told(view, stop, 500)
+    for n in range(3):
+        found = "\n".join(f"src/file_{n}_{at}.py is new" for at in range(400))
+        context.extend([call(f"n{n}", name="find"), result(f"n{n}", found), says(f"Round {n}."), user(f"go on {n}")])
+        stop += 4
+        later = told(view, stop, 700 + 200 * n)
+        assert set(first) <= set(later)
+        assert any(line.startswith(f"src/file_{n}_") for line in later), "the new has its share"
+
+
+def test_names_that_stand_behind_a_digest_are_not_told_again() -> None:
+    paths = [f"src/module_{n}/handler_{n}.py" for n in range(40)]
+    wires = [user("go"), call("a"), result("a", "\n".join(paths)), says("Seen."), user("Now the rest.")]
+    stop = len(wires) - 1
+    alone = digest_message(view_of(wires), 0, stop, 120).text
+    shown = [path for path in paths if path in alone]
+    again = digest_message(view_of([*wires, call("b"), result("b", "\n".join(paths[1:-1:2]))]), 0, stop, 120).text
+    between = [path for path in paths[1:-1] if path in again]
+    assert shown[1:-1]
+    assert len(between) >= len(shown) - 2
+    assert all(path in paths[2::2] for path in between)
 
 
 def test_it_lands_at_its_target_and_keeps_the_newest() -> None:

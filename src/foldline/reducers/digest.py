@@ -22,13 +22,12 @@ from foldline.reducers.digest_allocation import (
     NOTE,
     USER,
     DigestItem,
-    ages_with_room,
+    divided,
     grant_words,
     keep_instructions,
-    weight,
     without_repeats,
 )
-from foldline.reducers.importance import text_importance
+from foldline.reducers.importance import names_from, text_importance
 from foldline.reducers.summarize import Summarize
 from foldline.text.identifiers import ALARM, names
 from foldline.text.instructions import CERTAIN, by_sentence
@@ -147,21 +146,16 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     # while a result can be read again. All other words share half of the room, or what the actions leave.
     spent = keep_instructions(words, room * 4 // 5, CERTAIN, view)
     spent += grant_words(words, max(room // 2, room - action_tokens) - spent, view)
-    # Then the actions, newest first. By their shares only some ages get enough to say anything: they divide the rest by
-    # weight, each taking its part of the mass still to come, so that what a small item does not use goes to older ones.
-    left = float(room - spent)
-    shares = ages_with_room([age for age, item in enumerate(reversed(items)) if not item.user], left)
-    weights = {age: weight(age) * items[-1 - age].worth for age in shares}
-    mass = sum(weights.values())
+    # Then the actions, which divide the rest. What one leaves unused, since its lines stay whole, goes to older ones.
+    limits = divided({age: item for age, item in enumerate(reversed(items)) if not item.user}, room - spent)
+    left = room - spent - sum(limits.values())
     # Names in what is shown already: of the lines of an older result, those that repeat only these bring nothing.
-    seen: set[str] = set()
+    seen = names_from(view, stop)
     texts: dict[int, str] = {}
     for age, item in enumerate(reversed(items)):
-        if age in shares:
-            item.limit = min(item.tokens, int(left * weights[age] / mass))
-            mass -= weights[age]
-        elif not item.user:  # too old for a share: it may still have what the newer ones left over
-            item.limit = min(item.tokens, int(left))
+        if not item.user:
+            left += limits.get(age, 0)
+            item.limit = max(0, min(item.tokens, left))
         if item.limit < LEAST_TOKENS and item.limit < item.tokens:
             continue
         text = _condensed(item, view, seen)
@@ -169,7 +163,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
             continue
         texts[age] = text
         if not item.user:
-            left -= view.counter.text(text) + 1
+            left -= view.counter.text(text) + 1 if item.limit < item.tokens else item.tokens
     shown = tuple((texts[age], items[-1 - age].user) for age in sorted(texts, reverse=True))
     text = _digest_text(header, len(items) - len(texts), shown)
     return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=DigestItems(shown)),))

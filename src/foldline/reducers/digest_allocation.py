@@ -6,11 +6,12 @@ Actions are all else: calls, results and words of the agent.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from foldline.text.identifiers import names
 from foldline.text.instructions import CERTAIN, DURABLE, durability, gist, replaces, sentences
+from foldline.text.shorten import largest
 from foldline.view.view import View
 
 __all__ = [
@@ -20,10 +21,9 @@ __all__ = [
     "NOTE",
     "USER",
     "DigestItem",
-    "ages_with_room",
+    "divided",
     "grant_words",
     "keep_instructions",
-    "weight",
     "without_repeats",
 ]
 
@@ -153,19 +153,39 @@ def _share_out(items: list[DigestItem], room: int) -> int:
     return spent
 
 
-def ages_with_room(ages: Sequence[int], room: float) -> set[int]:
-    """The newest ages that all get enough of `room`: the older the group, the smaller its share."""
-    shown: set[int] = set()
-    mass = 0.0
-    for age in ages:
-        mass += weight(age)
-        if shown and room * weight(age) / mass < LEAST_TOKENS:
-            break
-        shown.add(age)
-    return shown
+def divided(items: Mapping[int, DigestItem], room: int) -> dict[int, int]:
+    """The limits of items by their ages, newest first: all whole where they fit, else shares by age and worth.
+
+    An item is cut only where no other has more for its weight. The oldest get nothing where they would get too little
+    to say anything.
+    """
+    ages = list(items)
+
+    def shares(count: int) -> dict[int, int]:
+        return _shares({age: items[age] for age in ages[:count]}, room)
+
+    def tell(count: int) -> bool:
+        return all(limit >= min(LEAST_TOKENS, items[age].tokens) for age, limit in shares(count).items())
+
+    return shares(largest(1, len(ages), tell)) if ages else {}
 
 
-def weight(age: int) -> float:
+def _shares(items: Mapping[int, DigestItem], room: int) -> dict[int, int]:
+    """The shares of `room` by weight. What an item does not need goes to the others."""
+    weights = {age: _weight(age) * item.worth for age, item in items.items()}
+    left, mass = float(max(0, room)), sum(weights.values())
+    out: dict[int, int] = {}
+    # Those that need least for their weight come first: whoever cannot have all it needs shares with the ones behind.
+    for age in sorted(items, key=lambda age: (items[age].tokens / weights[age], age)):
+        share = min(float(items[age].tokens), left * weights[age] / mass)
+        # The rest of a sum of floats is a little off: without the addition the last one would lack a token.
+        out[age] = int(share + 1e-6)
+        left -= share
+        mass = max(mass - weights[age], 1e-9)
+    return out
+
+
+def _weight(age: int) -> float:
     """The weight of an item by its age in items."""
     return 1.0 / (1.0 + age / HALF_LIFE)
 

@@ -12,7 +12,7 @@ from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
 
-__all__ = ["importance", "text_importance"]
+__all__ = ["importance", "names_from", "text_importance"]
 
 # Factors of a result of whose names a quarter was used since by the user or the agent, and of one without such names.
 REFERRED, NOT_REFERRED = 1.5, 0.5
@@ -78,3 +78,13 @@ def text_importance(text: str, view: View, *, failed: bool = False) -> float:
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
     failed = failed or view.texts.alarms(text)
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)
+
+
+def names_from(view: View, start: Seq) -> set[str]:
+    """The names in what the view shows from an entry on. O(shown there) once: texts of earlier folds are remembered."""
+    out: set[str] = set()
+    for tile in view.tiles[view.index(start - 1) + 1 :]:
+        for message in tile.fold.shown if tile.fold is not None else map(tile.form, tile.entries):
+            texts = [call.arguments for call in message.calls] + [result.text for result in message.results]
+            out.update(*map(view.texts.names, (message.text, *texts)))
+    return out
