@@ -1,18 +1,30 @@
-"""Cache markers that are too many or out of order are corrected; the rest of the request keeps its bytes."""
+"""Cache markers of a client: corrected where they are too many or out of order, else its own, byte for byte.
+
+A client without any gets some in folded requests once it has come back for a cache.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conversations.clients import sent_messages, steps, turns, under
 from tests.property.depth import dear
 
 from foldline.codecs.anthropic.cache_markers import markers
+from foldline.conversations.conversation import Conversation
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
+from foldline.conversations.request_plan import RequestPlan, limits_for
 from foldline.engine.one_shot import check
+from foldline.failures.failure import Failure
+from foldline.store.clock import IdleTimer
+from foldline.testing.token_counts import PromptCache, breakpoints, count_body
+from foldline.view.archive import MemoryArchive
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 HOUR = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -89,3 +101,117 @@ def test_whatever_is_marked_the_request_is_taken_and_settling_again_changes_noth
     assert with_valid_markers(taken) is None
     given_count = len(list(markers(body.tools, body.system, body.messages)))
     assert len(list(markers(taken.tools, taken.system, taken.messages))) == min(4, given_count)
+
+
+# --- a conversation that is folded ------------------------------------------------------------------------------------
+
+CLAUDE = "claude-sonnet-4-5"
+WINDOW = 8_000
+
+
+def plans(
+    *, moving: bool = False, pause: float = 1.0, rounds: int = 40, **fields: Any
+) -> Iterator[tuple[RequestBody, RequestPlan, Conversation]]:
+    """Each request of a client that waits before it; with `moving` it marks its system text and two newest messages."""
+    wires = turns("anthropic", rounds)
+    clock = [0.0]
+    conversation: Conversation | None = None
+    for stop in steps(wires):
+        sent, more = wires[:stop], {"model": CLAUDE, "system": "Be brief.", "max_tokens": 500, **fields}
+        if moving:
+            sent = [marked(wire) if at in (stop - 3, stop - 1) else wire for at, wire in enumerate(sent)]
+            more["system"] = [block("Be brief.", HOUR)]
+        body = body_of(messages=sent, **more)
+        limits = limits_for(body, WINDOW)
+        if conversation is None:
+            conversation = Conversation("c", body, under(), limits, archive=MemoryArchive())
+            conversation.idle = IdleTimer(clock=lambda: clock[0])
+        clock[0] += pause
+        conversation.append(body)
+        yield body, conversation.plan(body, limits), conversation
+
+
+def marked(wire: dict[str, Any]) -> dict[str, Any]:
+    content = wire["content"]
+    *before, last = [block(content)] if isinstance(content, str) else content
+    return {**wire, "content": [*before, {**last, **MARK}]}
+
+
+def found(plan: RequestPlan) -> int:
+    return breakpoints(json.loads(plan.data))
+
+
+def test_a_client_that_sets_none_and_comes_back_gets_some_once_it_is_folded() -> None:
+    given = list(plans())
+    folded = [(body, plan) for body, plan, _ in given if plan.folds]
+    assert folded
+    for body, plan, _ in given:
+        if plan.folds:
+            assert 2 <= found(plan) <= 4
+            assert check(sent_messages(plan.data, "anthropic"), dialect="anthropic") == []
+        else:
+            assert plan.data == body.raw
+    for body, plan in folded:
+        items = read_body(FORMS["anthropic"], plan.data)
+        own = {body.item(at) for at in range(len(body.item_spans))}
+        written = [text for text in map(items.item, range(len(items.item_spans))) if text not in own]
+        assert len(written) <= 4 + plan.folds
+        assert {name: value for name, value in items.fields.items() if name not in ("messages", "system")} == {
+            name: value for name, value in body.fields.items() if name not in ("messages", "system")
+        }
+
+
+def test_a_client_that_sends_its_whole_history_once_gets_none() -> None:
+    body = body_of(model=CLAUDE, messages=turns("anthropic", 40)[:-1])
+    conversation = Conversation("c", body, under(), limits_for(body, WINDOW), archive=MemoryArchive())
+    conversation.append(body)
+    plan = conversation.plan(body, limits_for(body, WINDOW))
+    assert plan.folds
+    assert found(plan) == 0
+
+
+@pytest.mark.parametrize(
+    "changes", [{"pause": 400.0}, {"model": "some-model"}, {"cache_control": {"type": "ephemeral"}}]
+)
+def test_a_cold_client_an_unknown_model_and_one_that_caches_by_itself_get_none(changes: dict[str, Any]) -> None:
+    folded = [(body, plan) for body, plan, _ in plans(**changes) if plan.folds]
+    assert folded
+    assert all(found(plan) == bool(body.fields.get("cache_control")) for body, plan in folded)
+
+
+def test_a_clients_own_markers_stay_byte_for_byte_however_the_folds_shift() -> None:
+    shifts = 0
+    for body, plan, _ in plans(moving=True, rounds=60):
+        if not plan.folds:
+            assert plan.data == body.raw
+            continue
+        sent = read_body(FORMS["anthropic"], plan.data)
+        assert sent.text[slice(*sent.spans["system"])] == body.text[slice(*body.spans["system"])]
+        theirs = [text for text in map(body.item, range(len(body.item_spans))) if "cache_control" in text]
+        ours = [text for text in map(sent.item, range(len(sent.item_spans))) if "cache_control" in text]
+        assert ours == theirs
+        assert len(ours) == 2
+        shifts += bool(plan.new_folds)
+    assert shifts > 2
+
+
+def test_an_upstream_that_refuses_ours_gets_the_request_without() -> None:
+    *_, (body, plan, conversation) = (each for each in plans() if each[1].folds)
+    assert found(plan)
+    again = conversation.recover(plan, Failure("malformed"))
+    assert again is not None
+    assert again.folds
+    assert found(again) == 0
+    assert found(conversation.plan(body, limits_for(body, WINDOW))) == 0
+
+
+def test_the_folded_part_of_such_a_conversation_costs_half_or_less() -> None:
+    cache, plain_tokens, paid = PromptCache(), 0, 0.0
+    for _, plan, _ in plans():
+        if plan.folds:
+            body = json.loads(plan.data)
+            tokens = count_body(body)
+            read = cache.by_breakpoint(body, tokens)
+            plain_tokens += tokens
+            paid += tokens - 0.9 * read.read_tokens + 0.25 * read.written_tokens
+    assert paid < 0.5 * plain_tokens

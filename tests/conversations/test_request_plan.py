@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from foldline.conversations.request_plan import LimitsByClient
+from foldline.conversations.request_plan import LimitsByClient, WarmReturns
 
 
 def test_what_one_client_was_told_says_nothing_of_another() -> None:
@@ -39,3 +39,19 @@ def test_memory_of_made_up_names_is_bounded() -> None:
         limits.learn_output(b"a", name, 3_000)
         limits.record_answer(b"a", name, 5_000, None)
     assert [len(kept) for kept in (limits._windows, limits._outputs, limits._answered)] == [10, 10, 10]
+
+
+def test_a_cache_pays_for_a_client_that_returned_warm_in_more_than_one_of_five_cases() -> None:
+    returns = WarmReturns()
+    assert not returns.pay
+    returns.record(299.0, "claude-sonnet-4-5")
+    assert returns.pay
+    for _ in range(3):
+        returns.record(300.0, "claude-sonnet-4-5")
+    assert returns.pay
+    returns.record(300.0, "claude-sonnet-4-5")
+    assert not returns.pay
+
+
+def test_a_cache_that_the_upstream_refused_does_not_pay() -> None:
+    assert not WarmReturns(3, 3, refused=True).pay

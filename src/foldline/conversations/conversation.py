@@ -9,9 +9,21 @@ from typing import Final, Protocol, runtime_checkable
 
 from foldline.codecs import codec
 from foldline.codecs.dialect import dialect_named
-from foldline.conversations.incoming_request import MARKER, has_markers, leading, recorded_form, with_marker
-from foldline.conversations.request_body import RequestBody, lowered_cap, title_of, to_json
-from foldline.conversations.request_plan import NO_FOLD_SHARE, ConversationSettings, RequestPlan, folds_by_share_only
+from foldline.conversations.incoming_request import (
+    leading,
+    messages_json,
+    recorded_form,
+    wants_markers,
+    with_markers,
+)
+from foldline.conversations.request_body import RequestBody, lowered_cap, title_of
+from foldline.conversations.request_plan import (
+    NO_FOLD_SHARE,
+    ConversationSettings,
+    RequestPlan,
+    WarmReturns,
+    folds_by_share_only,
+)
 from foldline.engine.context import Completion, Context, Request, SummarizeWith
 from foldline.engine.learned_caps import lesson_name
 from foldline.engine.recovery import Recovery
@@ -82,6 +94,7 @@ class Conversation:
         self.version = 0
         self.folded = self.mended = False
         self.idle = IdleTimer(idle_seconds)  # since the upstream last heard of this conversation
+        self._returns = WarmReturns()
         self.summary_scope = b""
         self.scope_varies = False
         # System text that client messages were moved into, for the latest request.
@@ -187,6 +200,8 @@ class Conversation:
         if scope and not self.scope_varies:
             # The scope is recorded only when a model reads it: until then the summaries hold for any system text.
             writer = summariser_for(summarize, body, self.positions, partial(setattr, self, "summary_scope", scope))
+        if self.version:
+            self._returns.record(self.idle.seconds, body.model)
         request = self.context.prepare(writer, idle_seconds=self.idle.seconds)
         self.idle.reset()
         return self._build_plan(body, request)
@@ -196,8 +211,9 @@ class Conversation:
     ) -> RequestPlan | None:
         """Plan a request anew after the upstream refused it; None if sending again cannot help. Raises DoesNotFit."""
         # Mend before condensing: the fault may be one that the engine has repaired already.
-        if failure.kind in ("malformed", "other") and self.mendable:
-            self.mended = True
+        if failure.kind in ("malformed", "other") and (self.mendable or self._sets_markers(plan.body)):
+            self._returns.refused = self.rewritten
+            self.mended = self.mended or self.mendable
             return self._build_plan(plan.body, self.context.prepare(summarize))
         found: Recovery = self.context.recover(failure, summarize)
         if found.action == "lower_output":
@@ -255,9 +271,13 @@ class Conversation:
         if any(isinstance(fold, Unfold) for fold in request.folds):
             self.folded = folds_in(self.context) > 0
         changed = self.rewritten or cap is not None
+        messages, system = request.messages, self._moved_system
+        if self._sets_markers(body):
+            messages, marked = with_markers(request, request.system, body.model)
+            system = system if marked is request.system else marked
         return RequestPlan(
             body=body,
-            data=self._splice(body, request.messages, self._moved_system, cap) if changed else body.raw,
+            data=self._splice(body, messages, system, cap) if changed else body.raw,
             changed=changed,
             given_tokens=self._given_tokens if self.folded else request.tokens,
             tokens=request.tokens,
@@ -266,6 +286,10 @@ class Conversation:
             limits=limits,
             version=self.version,
         )
+
+    def _sets_markers(self, body: RequestBody) -> bool:
+        # A client that caches by itself, or has not come back for its cache, is not charged for another one.
+        return self.rewritten and self._returns.pay and wants_markers(body)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
@@ -281,34 +305,13 @@ class Conversation:
         return self._splice(body, shown, self._moved_system, None)
 
     def _splice(self, body: RequestBody, shown: Sequence[Wire], system: System, cap_tokens: int | None) -> bytes:
-        """Return the client's bytes with `shown` as the messages and `system` where its own must change.
-
-        Messages that were not recorded follow at the end, unchanged. O(messages).
-        """
+        """Return the client's bytes with other messages, and another system text if it must change. O(messages)."""
         changes = {} if cap_tokens is None else lowered_cap(body, cap_tokens)
         if self.rewritten:
-            changes[body.form.messages] = self._messages_json(body, shown)
+            changes[body.form.messages] = messages_json(body, shown, self.positions(), self.count)
             if body.form.system and system is not None:
                 changes[body.form.system] = body.system_json(system)
         return body.changed(changes)
-
-    def _messages_json(self, body: RequestBody, shown: Sequence[Wire]) -> str:
-        """Return the JSON of `shown`, with the client's own text for each unchanged message. O(messages)."""
-        # The view shows an unchanged message as the recorded object itself, so identity tells which ones those are.
-        positions = self.positions()
-        pieces = []
-        for wire in shown:
-            at = positions.get(id(wire))
-            pieces.append(to_json(wire) if at is None or not body.item_spans else body.item(at))
-        pieces += map(body.item, range(self.count, len(body.item_spans)))
-        if (
-            dialect_named(self.dialect).cache_markers
-            and has_markers(body)
-            and not any(MARKER in piece for piece in pieces)
-        ):
-            # All cache markers were on folded messages: without a new one nothing would be cached any more.
-            pieces[-1] = to_json(with_marker(shown[-1] if self.count == len(body.messages) else body.messages[-1]))
-        return f"[{','.join(pieces)}]"
 
 
 def folds_in(context: Context) -> int:

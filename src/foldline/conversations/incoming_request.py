@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, Literal, TypeAlias
 
+from foldline.catalog.models import lookup
 from foldline.codecs import codec
 from foldline.codecs.anthropic.cache_markers import (
     count_markers,
@@ -30,9 +31,11 @@ from foldline.codecs.anthropic.codec import THOUGHTS
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.limits import MARKERS
 from foldline.conversations.request_body import RequestBody, read_body, to_json
-from foldline.engine.context import SummarizeWith
+from foldline.engine.context import Request, SummarizeWith
 from foldline.messages import Json, Wire
+from foldline.providers.cache_points import anthropic_points
 from foldline.view.budget import TokenLimits
+from foldline.view.system_and_tools import System
 
 __all__ = [
     "LINK_BYTES",
@@ -42,9 +45,12 @@ __all__ = [
     "exact_links",
     "has_markers",
     "leading",
+    "messages_json",
     "recorded_form",
     "tolerant_links",
+    "wants_markers",
     "with_marker",
+    "with_markers",
     "with_valid_markers",
     "without_leading_text",
     "without_markers",
@@ -267,6 +273,46 @@ def has_markers(body: RequestBody) -> bool:
     """Whether any message of a request has a cache marker. O(size)."""
     start, stop = body.spans[body.form.messages]
     return body.text.find(MARKER, start, stop) >= 0
+
+
+def wants_markers(body: RequestBody) -> bool:
+    """Whether a client has set no cache marker anywhere, for a model that caches only up to markers."""
+    if not dialect_named(body.dialect).cache_markers or MARKER in body.text:
+        return False
+    model = lookup(body.model)
+    return model.known and model.cache.write_ratio > 1
+
+
+def with_markers(request: Request, system: System, model: str) -> tuple[list[Wire], System]:
+    """Return messages and system text with the markers that an agent of this library would set. O(messages)."""
+    # Tools keep the client's bytes: the marker of the system text, or of the first messages, covers them too.
+    system, _, messages = anthropic_points(
+        system,
+        None,
+        request.messages,
+        stable_until=request.stable_until,
+        breaks_at=request.breaks_at,
+        lasts_until=request.lasts_until,
+        tokens=request.tokens,
+        model=model,
+    )
+    return messages, system
+
+
+def messages_json(body: RequestBody, shown: Sequence[Wire], positions: Mapping[int, int], recorded: int) -> str:
+    """Return the JSON of `shown`, with the client's own text for each message whose id is in `positions`.
+
+    Messages that were not `recorded` follow at the end, unchanged. O(messages).
+    """
+    pieces = []
+    for wire in shown:
+        at = positions.get(id(wire))
+        pieces.append(to_json(wire) if at is None or not body.item_spans else body.item(at))
+    pieces += map(body.item, range(recorded, len(body.item_spans)))
+    if dialect_named(body.dialect).cache_markers and has_markers(body) and not any(MARKER in piece for piece in pieces):
+        # All cache markers were on folded messages: without a new one nothing would be cached any more.
+        pieces[-1] = to_json(with_marker(shown[-1] if recorded == len(body.messages) else body.messages[-1]))
+    return f"[{','.join(pieces)}]"
 
 
 def with_marker(wire: Wire) -> Wire:

@@ -28,6 +28,7 @@ __all__ = [
     "LimitStore",
     "LimitsByClient",
     "RequestPlan",
+    "WarmReturns",
     "folds_by_share_only",
     "limits_for",
 ]
@@ -37,6 +38,10 @@ UNKNOWN_TOKENS: Final = 2**40
 
 NO_FOLD_SHARE: Final = 0.5
 """Share of the input limit below which no policy that looks at tokens folds: all triggers are well above it."""
+
+# The share of warm returns at which a cache pays. Written, a prompt costs 1.25 and 0.1 when it is read; not written, 1
+# and 1.25 when it is written then (Anthropic): equal at 0.25 / 1.15.
+_LEAST_WARM: Final = 0.22
 
 # Model names remembered over all clients. A client that invents names displaces the least recently used ones.
 _MAX_NAMES: Final = 10_000
@@ -112,6 +117,28 @@ class RequestPlan:
             output_tokens=usage.output_tokens,
         )
         return reason or ""
+
+
+@dataclass(slots=True)
+class WarmReturns:
+    """How often a client has come back, and how often before its cache had gone cold.
+
+    `refused` says that the upstream has refused a request with cache markers of ours.
+    """
+
+    total: int = 0
+    warm: int = 0
+    refused: bool = False
+
+    def record(self, idle_seconds: float, model: str) -> None:
+        """Record one more request of a client that has sent some before. O(1)."""
+        self.total += 1
+        self.warm += idle_seconds < lookup(model).cache.lifetime_seconds
+
+    @property
+    def pay(self) -> bool:
+        """Whether writing to the cache has paid so far; False for a client that has not come back yet."""
+        return self.warm > _LEAST_WARM * self.total and not self.refused
 
 
 @dataclass(slots=True)
