@@ -396,7 +396,7 @@ def test_usage_without_a_request_is_recorded_only() -> None:
 
 def test_a_higher_count_of_the_provider_brings_the_trigger_nearer() -> None:
     context = Context(window=10_000, max_output_tokens=0)
-    context.extend(long_session(40))
+    context.extend(session(40, result="a result of one line that was read " * 18))
     request = context.prepare()
     assert not request.folds
     context.observe({"prompt_tokens": 9_500})

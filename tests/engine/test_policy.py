@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from foldline.engine.context import Context
 from foldline.engine.policy import Policy
 from foldline.engine.presets import POLICIES
+from foldline.reducers.arrival import ShortenNew
 from foldline.reducers.base import Ask, Reducer, span_fold
 from foldline.reducers.digest import Digest
 from foldline.reducers.drop import DropGroups, SumUp
 from foldline.reducers.summarize import Summarize
-from foldline.reducers.truncate import ShortenNew
 from foldline.view.budget import Need, Trigger
 from foldline.view.transcript import Fold, Usage
 from foldline.view.view import View
@@ -95,7 +95,7 @@ def test_tools_are_exempted_and_shares_set_where_results_are_shortened_on_arriva
     own, bare, new = policy.guard
     assert (own, bare) == (Own(exempt=frozenset({"read_file"}), share=0.4), Bare())
     assert isinstance(new, ShortenNew) and "read_file" in new.exempt
-    assert (new.share, new.of_result, new.most) == (0.4, ShortenNew().of_result, 0.4)
+    assert (new.share, new.of_result, new.group) == (0.4, ShortenNew().of_result, ShortenNew().group)
     assert policy.arrival_shares == (0.4, 0.3)
     assert policy_of(Bare()).arrival_shares is None
 

@@ -92,8 +92,9 @@ def test_an_output_as_large_as_the_window_is_lowered_and_never_folds() -> None:
     )
     failure = classify(400, {"error": {"message": body}})
     assert failure.kind == "output_overflow"
+    before = context.events
     assert context.recover(failure).action == "lower_output"
-    assert not [event for event in context.events if isinstance(event, Fold)]
+    assert not [event for event in context.events[len(before) :] if isinstance(event, Fold)]
 
 
 def test_at_least_figures_are_lower_bounds_and_lower_the_output() -> None:

@@ -67,7 +67,7 @@ def read_pages(page: str) -> list[dict[str, Any]]:
         out.append(
             {"role": "assistant", "tool_calls": [{"id": f"c{number}", "type": "function", "function": function}]}
         )
-        text = page if number == 28 else f"line of page {number} " * 20
+        text = page if number == 8 else f"line of page {number} " * 20
         out.append({"role": "tool", "tool_call_id": f"c{number}", "content": text})
     return [*out, {"role": "assistant", "content": "Read."}, {"role": "user", "content": "And now?"}]
 

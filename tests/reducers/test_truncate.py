@@ -30,6 +30,7 @@ from tests.reducers.views import (
 import foldline
 from foldline.errors import InvalidInput
 from foldline.messages import ToolCall
+from foldline.reducers.arrival import ShortenNew
 from foldline.reducers.base import Reducer
 from foldline.reducers.result_share import ResultShare
 from foldline.reducers.truncate import (
@@ -37,7 +38,6 @@ from foldline.reducers.truncate import (
     FileViewLimit,
     OutputLimits,
     ResultLimit,
-    ShortenNew,
     cut_chars,
     cut_file_view,
     cut_output,
@@ -194,29 +194,6 @@ def test_a_tool_may_have_a_limit_of_its_own() -> None:
 def test_a_limit_that_would_show_nothing_is_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="must be greater than 0"):
         ResultLimit(**limits)
-
-
-def test_results_of_sub_agents_and_recalled_originals_stay_whole() -> None:
-    wires = [user("go"), call("a", name="spawn_agent"), result("a", LINE * 400), call("b", name="recall")]
-    wires.append(result("b", LINE * 400))
-    assert folds_of(ShortenNew(least_tokens=50, share=0.001), view_of(wires)) == []
-
-
-def test_an_empty_window_takes_more_of_a_result_than_a_full_one() -> None:
-    reducer = ShortenNew()
-    need = need_of(view_of([]), window=100_000)
-    sizes = [reducer.limit_tokens(need, used, 20_000) for used in (0, 40_000, 70_000, 90_000)]
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == reducer.least_tokens
-
-
-def test_each_result_of_a_turn_leaves_less_to_the_next() -> None:
-    wires = [user("go"), call(*"abcdef"), *(result(i, LINE * 4_000) for i in "abcdef")]
-    view = view_of(wires, window=60_000)
-    shown = applied(ShortenNew(), view, need_of(view, window=60_000))
-    sizes = [len(message["content"]) for message in shown[2:]]
-    assert sizes[0] > sizes[-1]
-    assert view.estimated_tokens < 54_000
 
 
 def test_shortening_keeps_what_was_asked_for_and_says_how_much_is_gone() -> None:

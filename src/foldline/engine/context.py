@@ -24,6 +24,7 @@ from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
 from foldline.failures.failure import Failure
 from foldline.messages import Wire, same_until, snapshot
+from foldline.reducers.stages import ResultStage, result_stages
 from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import Archive, MemoryArchive, Originals
@@ -269,6 +270,10 @@ class Context:
     def figures(self) -> WindowUsage:
         """How full the window is, by reported usage and by the request as it stands. O(1)."""
         return self._engine.figures
+
+    def results(self) -> list[ResultStage]:
+        """The stage of each tool result: whole, short, a line or gone, with its sizes and what it holds. O(log)."""
+        return result_stages(self._engine.view)
 
     def peek(
         self, seq: Seq, *, start_line: int = 1, start_char: int = 1, lines: int = 50, call_id: str | None = None

@@ -354,6 +354,7 @@ class Engine:
         policy, limits, rent = self.policy, self.limits, self.rent
         base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
         landing = policy.landing_tokens(base, self.recorder.view.fixed_tokens)
+        landing = policy.with_newest(landing, self.recorder.view, limits)
         cold = self.folding is not None and self.folding.cold
         if rent is not None:
             rent.rhythm.request(self.recorder.view.newest_user, cold)  # counts this request, whatever comes of it
@@ -481,6 +482,8 @@ class Engine:
             self.recorder.unsent_from,
             self.limits.max_output_tokens,
             self.folding is not None and self.folding.requested,
+            self.cached_summary.rule,
+            self.reports.number,
         )
 
     def run(

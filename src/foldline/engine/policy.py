@@ -29,6 +29,7 @@ from foldline.reducers.minimum import Minimum
 from foldline.reducers.result_share import ResultShare
 from foldline.reducers.summarize import Summarize
 from foldline.view.budget import TokenLimits, Trigger, consent_tokens
+from foldline.view.view import View
 
 __all__ = ["FOR_AMOUNTS", "FOR_BYTES", "MILD_RUNGS", "OVERFLOW", "RUNGS", "Policy"]
 
@@ -77,6 +78,13 @@ FOR_AMOUNTS: tuple[Reducer, ...] = (Digest(), DropGroups(), Minimum())
 """What remains to be done when a request holds too many images, pages or messages and old media are gone."""
 
 
+# Share of the landing that the newest group usually takes: the landing has room for so much of it by itself.
+USUAL_NEWEST = 0.2
+
+# Share of the input limit above which no landing rises: the next reply and result must find room, or it folds again.
+MOST_LANDING = 0.92
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How a session is kept in its window.
@@ -94,6 +102,8 @@ class Policy:
     name: str
     trigger: Trigger = field(default_factory=lambda: Trigger(fraction=0.85))
     landing: float | None = 0.60
+    newest_share: float = 0.0
+    """Share of the newest group that is added to the landing where the group is large."""
     guard: tuple[Reducer, ...] = ()
     always: tuple[Reducer, ...] = ()
     reducers: tuple[Reducer, ...] = ()
@@ -116,6 +126,17 @@ class Policy:
         room = max(0.0, self.trigger.mark_tokens(limit_tokens, fixed_tokens) - fixed_tokens)
         share = 0.5 * landing / (self.trigger.fraction or 1.0)
         return max(landing * limit_tokens, fixed_tokens + share * room) if landing else 0.0
+
+    def with_newest(self, landing_tokens: float, view: View, limits: TokenLimits) -> float:
+        """The landing with room for what has just come: it is whole for the next reply only, and history stays for it.
+
+        Without it a large result would leave next to nothing of what the session remembers.
+        """
+        if not self.newest_share or not landing_tokens:
+            return landing_tokens
+        newest = view.between(view.last_block, len(view.tiles))
+        more = self.newest_share * max(0.0, newest - USUAL_NEWEST * landing_tokens)
+        return max(landing_tokens, min(MOST_LANDING * limits.input_tokens, landing_tokens + more))
 
     def ask_at_tokens(self, limits: TokenLimits) -> int:
         """Size at which the user is to be asked; 0 for a policy that never asks."""

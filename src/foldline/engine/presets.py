@@ -14,6 +14,7 @@ from foldline.engine.policy import Policy
 from foldline.engine.settings import COMPACT_THRESHOLD, CheckpointSettings, ContextSettings, compact_threshold
 from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import DIGEST_PREFIX, ArchiveResults
+from foldline.reducers.arrival import RepeatedLines, RepeatNotices, ShortenNew
 from foldline.reducers.base import Reducer
 from foldline.reducers.dedupe import Dedupe
 from foldline.reducers.digest import Digest, FallbackDigest
@@ -22,8 +23,9 @@ from foldline.reducers.images import OldImages
 from foldline.reducers.mask import IMPORTANT_FILES, Describe, Mask, ShortenOld, viewed
 from foldline.reducers.result_share import TurnShare
 from foldline.reducers.spill import Spill
+from foldline.reducers.stages import ShortenByRent
 from foldline.reducers.summarize import ACKNOWLEDGEMENT, Summarize
-from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit, ShortenNew
+from foldline.reducers.truncate import CharLimit, FileViewLimit, OutputLimits, ResultLimit
 from foldline.view.budget import Reserve, Trigger
 
 __all__ = [
@@ -184,52 +186,73 @@ def _ours() -> list[Policy]:
     """Presets of this project. Figures: measured on 56 recorded sessions over 19,200 tokens at a window of 16,000 with
     Anthropic's cache prices, against no management (docs/policies.md says what each reaches).
     """
-    guard = ShortenNew(share=0.06, of_result=0.10)
-    # From what loses least to what loses most. With a model the summary does the work, and the digest finds little
-    # left to fold; without one the digest takes its place. Both keep the same tail, so it does not matter which ran.
-    reducers = (OldImages(), Dedupe(), ShortenOld(), Summarize(keep=0.3), Digest(keep=0.3, share=0.85))
+    rent, notices = (ShortenByRent(),), (RepeatNotices(),)
     return [
         Policy(
             name="balanced",
-            about="large results shortened on arrival; folds in batches, when the limit is reached (default)",
+            about="fresh results whole, repeated lines once; folds in batches, when the limit is reached (default)",
             # A late trigger and a low landing make few folds, and each fold breaks the cached prefix once.
             trigger=Trigger(fraction=1.0),
-            landing=0.75,
-            guard=(guard,),
-            reducers=reducers,
+            landing=0.47,
+            newest_share=0.7,
+            guard=_guard(share=0.35, of_result=0.30),
+            reducers=_reducers(0.6),
+            after_compact=notices,
         ),
         Policy(
             name="cost",
-            about="smaller requests: results shortened harder, folds land lower",
+            about="smaller requests: fresh results shortened, folds land lower; loses most of what it shortens",
             trigger=Trigger(fraction=0.70),
-            landing=0.45,
-            guard=(ShortenNew(share=0.04, of_result=0.05, fill=0.7),),
-            reducers=reducers,
+            landing=0.40,
+            newest_share=0.7,
+            guard=_guard(share=0.035, of_result=0.05),
+            always=rent,
+            reducers=_reducers(0.4),
+            after_compact=notices,
         ),
         Policy(
             name="quality",
-            about="as much as fits stays whole: results shortened late, folds land high",
+            about="as much as fits stays whole: only what is too large is shortened, folds land high",
             trigger=Trigger(fraction=1.0),
-            landing=0.80,
-            guard=(ShortenNew(share=0.20, of_result=0.20, most=0.4, most_tokens=20_000),),
-            reducers=(
-                OldImages(keep=2),
-                Dedupe(),
-                ShortenOld(keep=0.4, share=0.4, most_tokens=800),
-                Summarize(keep=0.5),
-                Digest(keep=0.5, share=0.85),
-            ),
+            landing=0.75,
+            newest_share=0.7,
+            guard=_guard(share=0.50, of_result=0.20, group=0.60),
+            reducers=_reducers(0.8, images=2),
+            after_compact=notices,
         ),
         Policy(
             name="economical",
             about="folds when keeping has cost as much as folding would, at the provider's cache prices",
             trigger=Trigger(fraction=1.0),
-            landing=0.80,  # only at the limit: below it the rent decides, and it folds all but the tail
-            guard=(ShortenNew(share=0.04, of_result=0.10),),
-            reducers=reducers,
+            # Low: at the limit, each token kept is paid for at every request until the next fold.
+            landing=0.40,
+            newest_share=0.7,
+            guard=_guard(share=0.20, of_result=0.20),
+            always=rent,
+            reducers=_reducers(0.4),
+            after_compact=notices,
             economical=True,
         ),
     ]
+
+
+def _guard(share: float, of_result: float, group: float = 0.5) -> tuple[Reducer, ...]:
+    return RepeatedLines(), ShortenNew(share=share, of_result=of_result, group=group)
+
+
+def _reducers(keep: float, *, images: int = 1) -> tuple[Reducer, ...]:
+    """What folds, from what loses least to what loses most; `keep` is the share of the landing that stays whole.
+
+    With a model the summary does the work, and the digest finds little left to fold; without one the digest takes its
+    place. Both keep the same tail, so it does not matter which ran.
+    """
+    return (
+        OldImages(keep=images),
+        Dedupe(),
+        ShortenOld(keep=keep),
+        Summarize(keep=keep),
+        Digest(keep=keep, share=0.85),
+    )
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({row.name: row for row in (*_documented(), *_ours())})

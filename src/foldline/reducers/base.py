@@ -128,11 +128,11 @@ class WithArrivalShares(Protocol):
 
     @property
     def share(self) -> float:
-        """Share of the window that one result may take."""
+        """Share of the room for history up to which a result stays whole."""
 
     @property
     def of_result(self) -> float:
-        """Share of a result that stays in any case."""
+        """Share of the rest of a larger result that stays."""
 
     def arriving(self, share: float | None, of_result: float | None, /) -> Self:
         """The same reducer with other shares (None: as they are)."""

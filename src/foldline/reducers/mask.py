@@ -17,7 +17,7 @@ from foldline.messages import Message, Part, Text, ToolCall, ToolResult, Wire
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, form_fold, result_entries, with_results, with_texts
 from foldline.reducers.importance import importance
-from foldline.reducers.truncate import cut_chars, shorten, tool_names
+from foldline.reducers.truncate import NEXT_PART, cut_chars, shorten, tool_names
 from foldline.text.shorten import first_line, head_and_tail
 from foldline.tokens import content_bytes
 from foldline.view.budget import Need
@@ -206,7 +206,9 @@ class ShortenOld:
         # Importance is judged among all results: whether a file was viewed again is seen in the newest ones.
         last = view.newest(self.keep, need.target_tokens)
         weights = importance(view, result_entries(view))
-        for _, tile, entry in sorted(result_entries(view, 0, last), key=lambda found: weights[found[2].seq]):
+        newest = view.last_block  # last, however little it weighs: the next reply is about it
+        order = sorted(result_entries(view, 0, last), key=lambda row: (row[0] >= newest, weights[row[2].seq]))
+        for _, tile, entry in order:
             size = tile.form_tokens(entry)
             share = min(MOST_SHARE, self.share * weights[entry.seq])
             limit = min(self.most_tokens, max(self.least_tokens, int(share * entry.tokens)))
@@ -228,8 +230,8 @@ class ShortenOld:
                 new = shorten(text, max(12, limit // many), view)
                 return None if new == text else new
 
-            # From the original, so that extracts are not cut twice. A placeholder replaced a result on purpose: it
-            # stays, whichever reducer made it.
+            # From the original, so that extracts are not cut twice. A placeholder or a part replaced a result on
+            # purpose: it stays, whichever reducer made it.
             replaced = form is not None and _holds_placeholder(form.shown[0], entry.message)
             parts = with_texts(form.shown[0] if form is not None and replaced else entry.message, change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
@@ -239,13 +241,11 @@ class ShortenOld:
 
 
 def _holds_placeholder(shown: Message, original: Message) -> bool:
-    """Whether a form shows one line in brackets in place of a result, as masks and duplicates leave it."""
-    # By its form, which docs/reducers.md promises to reducers of users: no list of names would hold theirs.
+    """Whether a form shows one line in brackets in place of a result, or a part of it that was read by itself."""
     texts = {result.call_id: result.text for result in original.results}
     return any(
-        result.text.startswith("[")
-        and result.text.endswith("]")
-        and "\n" not in result.text
+        result.text.endswith("]")
+        and ((result.text.startswith("[") and "\n" not in result.text) or result.text.endswith(NEXT_PART))
         and result.text != texts.get(result.call_id)
         for result in shown.results
     )

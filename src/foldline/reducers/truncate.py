@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -15,22 +15,24 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json, ToolCall, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_texts
 from foldline.text.shorten import Mode, clip_bytes, clip_tokens, extract, head_and_tail
-from foldline.tokens import Counter, lone_text
+from foldline.tokens import Counter
 from foldline.view.budget import Need
+from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold, Seq
 from foldline.view.view import View
 
 __all__ = [
+    "NEXT_PART",
     "CharLimit",
     "FileViewLimit",
     "OutputLimits",
     "ResultLimit",
-    "ShortenNew",
     "cut_chars",
     "cut_file_view",
     "cut_output",
     "cut_result",
     "each_fresh",
+    "fresh_forms",
     "shorten",
     "shorten_arguments",
     "shorter",
@@ -160,21 +162,36 @@ def each_fresh(
     """One fold per message with fresh results that `cut(text, tool name)` changes; `turn(group)` precedes each."""
     # Only what has not been sent: to shorten it breaks no cached prefix. A result that this reducer has cut before is
     # passed over, so that a second look (a summary was written meanwhile) does not cut it twice.
+
+    def change(tile: Tile, entry: Entry) -> Callable[[ToolResult], str | None]:
+        tools = tool_names(view, tile.start, entry.seq)
+        turn(entry.group)
+        return lambda result: cut(result.text, tools.get(result.call_id, ""))
+
+    return fresh_forms(view, need, name, change)
+
+
+def fresh_forms(
+    view: View, need: Need, name: str, changing: Callable[[Tile, Entry], Callable[[ToolResult], str | None]]
+) -> Iterable[Fold]:
+    """One fold per message with fresh results that `changing(tile, entry)` gives another text (None: the same)."""
     for _, tile, entry in result_entries(view, view.index(need.fresh) if need.fresh else 0):
         form = tile.forms.get(entry.seq)
         if entry.seq < need.fresh or (form is not None and form.reducer == name):
             continue
         message = tile.form(entry)
         came = {result.call_id: result.text for result in entry.message.results}
-        tools = tool_names(view, tile.start, entry.seq)
-        turn(entry.group)
+        new_text = changing(tile, entry)
 
-        def change(result: ToolResult, tools: Mapping[str, str] = tools, came: Mapping[str, str] = came) -> str | None:
-            text = result.text
-            if text != came[result.call_id]:  # cut by an earlier guard: its notice must stay whole
+        def change(
+            result: ToolResult,
+            came: Mapping[str, str] = came,
+            new_text: Callable[[ToolResult], str | None] = new_text,
+        ) -> str | None:
+            if result.text != came[result.call_id]:  # cut by an earlier guard: its notice must stay whole
                 return None
-            new = cut(text, tools.get(result.call_id, ""))
-            return None if new == text else new
+            new = new_text(result)
+            return None if new == result.text else new
 
         parts = with_texts(message, change)
         if any(a is not b for a, b in zip(parts, message.parts, strict=True)):
@@ -258,67 +275,8 @@ class ResultLimit:
         return each_fresh(view, need, self.name, cut)
 
 
-@dataclass(frozen=True, slots=True)
-class ShortenNew:
-    """Shortens large fresh results to their beginning, end and the lines that bring names.
-
-    Shortening on arrival is the cheapest reduction there is: what has not been sent yet changes no cached prefix. The
-    whole result stays readable in the archive. A result may take `share` of the room left below `fill` of the input
-    limit, so that an empty window takes more than a full one, and `of_result` of its own size, both together at most
-    `most` of that room; at least `least_tokens`, at most `most_tokens`.
-    """
-
-    share: float = 0.06
-    of_result: float = 0.10
-    most: float = 0.30
-    fill: float = 0.85
-    least_tokens: int = 128
-    most_tokens: int = 8_000
-    exempt: frozenset[str] = frozenset({"spawn_agent", "recall"})
-    name: str = "truncate"
-
-    def exempting(self, tools: frozenset[str], /) -> ShortenNew:
-        """The same reducer, which lengths results of these tools alone too."""
-        return replace(self, exempt=self.exempt | tools)
-
-    def arriving(self, share: float | None, of_result: float | None, /) -> ShortenNew:
-        """The same reducer with other shares (None: as they are). One that is above its cap raises the cap."""
-        share = self.share if share is None else share
-        of_result = self.of_result if of_result is None else of_result
-        return replace(self, share=share, of_result=of_result, most=max(self.most, share))
-
-    def limit_tokens(self, need: Need, used_tokens: int, result_tokens: int) -> int:
-        """The size to which a result is cut when the view holds `used_tokens` without it."""
-        # Two terms, since results are not alike: the share of the room bounds what one may cost, the share of the
-        # result keeps a large one from being cut to the size of a small one.
-        room = self.fill * need.limit_tokens - used_tokens
-        wanted = min(self.most * room, self.share * room + self.of_result * result_tokens)
-        return min(self.most_tokens, max(self.least_tokens, int(wanted)))
-
-    def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per fresh result over its limit; each result leaves less room to the next."""
-        fresh = fresh_results(view, need)
-        # Room is what is left without the fresh results: they are weighed one after the other against it.
-        used = view.estimated_tokens - sum(entry.tokens for entry in fresh)
-        # A message that is one text was counted as it came: a megabyte is not counted twice.
-        counted = dict(filter(None, (lone_text(entry.message, entry.tokens, view.counter) for entry in fresh)))
-
-        def cut(text: str, tool: str) -> str:
-            nonlocal used
-            tokens = counted[text] if text in counted else view.counter.text(text)
-            limit = tokens if tool in self.exempt else self.limit_tokens(need, used, tokens)
-            # A result barely over its limit stays whole: the notice would use up what is saved.
-            out = text if tokens <= limit + self.least_tokens // 2 else shorten(text, limit, view, tokens)
-            used += min(tokens, limit)
-            return out
-
-        return each_fresh(view, need, self.name, cut)
-
-
-def fresh_results(view: View, need: Need) -> list[Entry]:
-    """The entries with results that have not been sent yet."""
-    first = view.index(need.fresh) if need.fresh else 0
-    return [entry for _, _, entry in result_entries(view, first) if entry.seq >= need.fresh]
+NEXT_PART = "the same call again shows the next]"
+"""The end of a part of a result that is read part by part (`foldline.reducers.arrival`)."""
 
 
 def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) -> str:

@@ -60,7 +60,8 @@ class Need:
     `used_tokens` is the size of the view, `target_tokens` the size to reach, `limit_tokens` the most that may be sent,
     `window_tokens` the window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on have not
     been sent yet. `requested` says that a user requested this compaction: then the newest user message may be folded
-    too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`.
+    too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`. `cache_rule` has the prices of the
+    provider's cache, None where nobody said. `requests` is how many requests the session has sent so far.
     """
 
     pressure: Pressure
@@ -71,6 +72,8 @@ class Need:
     fresh: Seq = 0
     max_output_tokens: int = 0
     requested: bool = False
+    cache_rule: CacheRule | None = None
+    requests: int = 0
 
     @property
     def whole_window_tokens(self) -> int:

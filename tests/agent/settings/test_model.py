@@ -17,10 +17,11 @@ from foldline.engine.presets import POLICIES, POLICY_SETTINGS, policy_names
 from foldline.engine.settings import ContextSettings
 from foldline.errors import InvalidInput
 from foldline.reducers.archive_results import ArchiveResults
+from foldline.reducers.arrival import RepeatedLines
 from foldline.reducers.digest import Digest
 from foldline.reducers.mask import Mask
 from foldline.reducers.summarize import Summarize
-from foldline.reducers.truncate import OutputLimits, ResultLimit, ShortenNew
+from foldline.reducers.truncate import OutputLimits, ResultLimit
 
 
 def made(name: str, **settings: Any) -> Any:
@@ -61,11 +62,11 @@ def test_what_stays_and_what_arrives_can_be_set_for_our_policies() -> None:
     set_ = made("economical", keep=0.1, arrival_share=0.5, arrival_of_result=0.3)
     assert {r.keep for r in set_.reducers if isinstance(r, Digest | Summarize)} == {0.1}
     assert {r.name for r in set_.reducers} == {r.name for r in usual.reducers}
-    [arriving] = set_.guard
-    assert (arriving.share, arriving.of_result, arriving.most) == (0.5, 0.3, 0.5)
-    [arriving] = made("economical", arrival_share=0.03).guard
-    assert (arriving.share, arriving.of_result, arriving.most) == (0.03, usual.guard[0].of_result, usual.guard[0].most)
-    assert made("quality", keep=0.5) == POLICIES["quality"]
+    arriving = set_.guard[1]
+    assert (arriving.share, arriving.of_result, arriving.group) == (0.5, 0.3, 0.5)
+    arriving = made("economical", arrival_share=0.03).guard[1]
+    assert (arriving.share, arriving.of_result, arriving.group) == (0.03, usual.guard[1].of_result, 0.5)
+    assert made("quality", keep=0.8) == POLICIES["quality"]
 
 
 def sent(policy: Any) -> tuple[int, int]:
@@ -102,7 +103,7 @@ def test_a_policy_lands_below_its_trigger() -> None:
     with pytest.raises(InvalidInput, match=r"^landing: must land below its trigger: landing 0.9, trigger 0.8"):
         PolicySettings(name="balanced", trigger=0.8, landing=0.9)
     with pytest.raises(InvalidInput, match=r"^trigger: must land below"):
-        PolicySettings(name="balanced", trigger=0.5)
+        PolicySettings(name="balanced", trigger=0.4)
 
 
 def test_a_threshold_adds_the_question_to_any_policy() -> None:
@@ -116,7 +117,7 @@ def test_limits_of_single_tools_go_before_the_guard_of_any_policy() -> None:
     policy = AgentSettings(tools=tools).policy_value()
     first, *rest = policy.guard
     assert isinstance(first, ResultLimit)
-    assert isinstance(rest[0], ShortenNew)
+    assert isinstance(rest[0], RepeatedLines)
     ctx = Context(policy=policy, window=128_000)
     ctx.append({"role": "user", "content": "read them"})
     calls = [

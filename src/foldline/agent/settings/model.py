@@ -126,9 +126,9 @@ class PolicySettings:
         default=None, description="Share of the landing, the newest of it, that no summary or digest replaces."
     )
     arrival_share: Share | None = Field(
-        default=None, description="What a result may take on arrival, as a share of the room that is left."
+        default=None, description="Up to which share of the room for history a result stays whole on arrival."
     )
-    arrival_of_result: Share | None = Field(default=None, description="And, on top of it, this share of its own size.")
+    arrival_of_result: Share | None = Field(default=None, description="And, of a larger one, this share of the rest.")
     keep_recent: Annotated[int, whole(0)] | None = Field(
         default=None, description="autopilot: newest results that stay; checkpoint: newest messages."
     )
