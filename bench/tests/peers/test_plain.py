@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from foldline.engine.one_shot import check
 from foldline.tokens import ESTIMATE
 from foldline_bench.peers.plain_peer import CUT, MASK, SYSTEMS
 from foldline_bench.summariser import FixedSummariser
@@ -63,3 +64,17 @@ def test_cut_results_are_masked_once_the_budget_is_reached() -> None:
     shown = results(rule.view(history(5, chars=9_000)))
     assert [text == MASK for text in shown] == [True, True, False, False, False]
     assert CUT in shown[-1]
+
+
+def test_the_oldest_messages_leave_once_the_budget_is_reached_and_calls_go_with_their_results() -> None:
+    given = [{"role": "system", "content": "Be brief."}, *history(12, chars=900)]
+    rule = system("cut (2,000 characters) and drop", 5_000)
+    assert rule.view(given[:12]) == given[:12]
+    first = rule.view(given[:14])
+    assert first[:2] == given[:2]
+    assert first[2:] == given[10:14]
+    assert rule.view(given[:16]) == [*first, *given[14:16]]
+    for stop in range(18, len(given), 2):
+        shown = rule.view(given[:stop])
+        assert sum(len(wire["content"]) for wire in shown) <= 5_000
+        assert check(shown, dialect="openai-chat", system=None, tools=None) == []

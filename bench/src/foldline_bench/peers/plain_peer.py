@@ -109,6 +109,34 @@ class CuttingAndMasking(CuttingOnArrival):
         return self.masking.view(super().view(history))
 
 
+class CuttingAndDropping(CuttingOnArrival):
+    """Cuts each result when it arrives; over the budget, the oldest messages leave until half of it is used.
+
+    The system text and the first message of a user stay. What follows them begins with no result of a call that left.
+    """
+
+    def __init__(self, budget_tokens: int, count: Count, summarise: Summarise, *, chars: int) -> None:
+        super().__init__(budget_tokens, count, summarise, chars=chars)
+        self.start = self.seen = self.tokens = 0
+
+    def view(self, history: Sequence[Wire]) -> list[Wire]:
+        """The beginning, and what has not left yet, cut. O(messages)."""
+        shown = super().view(history)
+        head = next((place + 1 for place, wire in enumerate(shown) if wire.get("role") == "user"), 0)
+        self.tokens += sum(map(self.count, shown[self.seen :]))
+        self.seen = len(shown)
+        if self.tokens > self.budget_tokens:
+            start, tokens = len(shown), sum(map(self.count, shown[:head]))
+            for place in range(len(shown) - 1, head - 1, -1):
+                tokens += self.count(shown[place])
+                if tokens > self.budget_tokens // 2 and start < len(shown):
+                    break
+                if shown[place].get("role") != "tool":
+                    start, self.tokens = place, tokens
+            self.start = start
+        return [*shown[:head], *shown[max(head, self.start) :]]
+
+
 SYSTEMS: Final[Mapping[str, MakeSystem]] = MappingProxyType(
     {
         "mask (first 2, last 5)": Masking,
@@ -116,6 +144,8 @@ SYSTEMS: Final[Mapping[str, MakeSystem]] = MappingProxyType(
         "cut on arrival (2,000 characters)": partial(CuttingOnArrival, chars=2_000),
         "cut on arrival (8,000 characters)": partial(CuttingOnArrival, chars=8_000),
         "cut (8,000 characters) and mask": partial(CuttingAndMasking, chars=8_000),
+        "cut (2,000 characters) and drop": partial(CuttingAndDropping, chars=2_000),
+        "cut (8,000 characters) and drop": partial(CuttingAndDropping, chars=8_000),
     }
 )
 PACKAGES: Final = ()
