@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 CONTRACT ?= ../shared/contract
 WORKERS ?= 2
+# Of `unit`: one more, for its tests wait for other processes in a fourth of their time
+UNIT_WORKERS ?= $(shell expr $(WORKERS) + 1)
 # Examples of each property test: dev and ci 200 (a quarter or an eighth where each takes long; ci the same ones each
 # time), fuzz 100,000; any other number: FOLDLINE_EXAMPLES=5000 make unit
 PROFILE ?= ci
@@ -69,7 +71,7 @@ types: .venv ## mypy, strict
 
 unit: .venv .npm ## the project's tests, the examples of README.md and docs/ among them
 	@echo "promises: --hypothesis-seed=$(SEED)"
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE) --hypothesis-seed=$(SEED)
+	$(BIN)/python -m pytest -q -n $(UNIT_WORKERS) --dist loadgroup --hypothesis-profile=$(PROFILE) --hypothesis-seed=$(SEED)
 
 quick: .venv ## the core alone: its modules, the reducers, the codecs and the promises, in under a minute
 	@echo "promises: --hypothesis-seed=$(SEED)"

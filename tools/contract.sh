@@ -12,12 +12,22 @@ fi
 folder=$(cd "$folder" && pwd)
 cd "$(dirname "$0")/.."
 
+# What the wheel and its environment are made of: while nothing of it has changed, those of the last run serve again.
+made_of() {
+  .venv/bin/python -V
+  cat tools/contract.sh
+  find src/foldline pyproject.toml constraints.txt README.md LICENSE -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
+}
 mkdir -p build
-rm -rf build/wheel
-.venv/bin/python -m build --wheel --no-isolation --outdir build/wheel . >build/wheel.log 2>&1 || { cat build/wheel.log >&2; exit 1; }
-# Without a pip of its own, which takes longer to install than all the rest.
-.venv/bin/python -m venv --clear --without-pip build/contract-venv
-.venv/bin/python -m pip --python build/contract-venv/bin/python install --quiet --disable-pip-version-check -c constraints.txt build/wheel/foldline-*.whl pytest pytest-xdist
+now=$(made_of | sha256sum)
+if [ "$(cat build/contract-venv/made-of 2>/dev/null)" != "$now" ]; then
+  rm -rf build/wheel
+  .venv/bin/python -m build --wheel --no-isolation --outdir build/wheel . >build/wheel.log 2>&1 || { cat build/wheel.log >&2; exit 1; }
+  # Without a pip of its own, which takes longer to install than all the rest.
+  .venv/bin/python -m venv --clear --without-pip build/contract-venv
+  .venv/bin/python -m pip --python build/contract-venv/bin/python install --quiet --disable-pip-version-check -c constraints.txt build/wheel/foldline-*.whl pytest pytest-xdist
+  echo "$now" >build/contract-venv/made-of
+fi
 
 # Nothing is written into the contract's folder, and no configuration of this project applies to it.
 cd build

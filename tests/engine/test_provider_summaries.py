@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.remembered import REMEMBERED
 
 from foldline import POLICIES, Context, DoesNotFit, check, count, fit
 from foldline.codecs import codec
@@ -67,7 +68,7 @@ def test_what_the_provider_holds_is_kept_as_long_as_anything_is(policy: str, nam
     dialect, messages, kept = CASES[name]
     for room in (8_000, 4_000, 2_000, 1_000):
         try:
-            fitted = fit(messages, max_tokens=room, dialect=dialect, policy=policy)
+            fitted = fit(messages, max_tokens=room, dialect=dialect, policy=policy, counter=REMEMBERED)
         except DoesNotFit:
             continue
         assert kept in flat(fitted.messages), "untouched"
@@ -185,7 +186,7 @@ def test_the_task_outlives_reminders_beside_results(policy: str, where: str, rem
     dialect, messages = nudged(where, reminder)
     for room in (20_000, 8_000, 4_000, 2_000):
         try:
-            fitted = fit(messages, max_tokens=room, dialect=dialect, policy=policy)
+            fitted = fit(messages, max_tokens=room, dialect=dialect, policy=policy, counter=REMEMBERED)
         except DoesNotFit:
             continue
         assert "TASK-ZEBRA" in json.dumps(fitted.messages)

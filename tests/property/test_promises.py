@@ -21,6 +21,7 @@ from foldline.view.transcript import Entry, Fold
 from foldline.view.user_words import speaks
 from tests.property.depth import promise
 from tests.property.sessions import BUILDERS, DIALECTS, POLICIES, Wire, legal, sessions, text
+from tests.remembered import REMEMBERED
 
 policies = st.sampled_from(POLICIES)
 windows = st.integers(60, 4_000)
@@ -33,7 +34,7 @@ def good(messages: list[dict[str, str]], max_output_tokens: int) -> str:
 
 def grown(dialect: str, wires: list[Wire], policy: str, window: int, **extra: Any) -> tuple[Context, list[Request]]:
     """A context that was given a session turn by turn, and the requests that fitted."""
-    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0, **extra)
+    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0, counter=REMEMBERED, **extra)
     out: list[Request] = []
     for number, wire in enumerate(wires):
         context.append(wire)
@@ -102,11 +103,11 @@ def test_promise_3_every_request_fits(session: tuple[str, list[Wire], bool], pol
         assert request.tokens <= 0.9 * window
         assert count(request.messages, dialect=dialect, system=request.system) == request.tokens
     try:
-        out = fit(wires, max_tokens=window, dialect=dialect, policy=policy)
+        out = fit(wires, max_tokens=window, dialect=dialect, policy=policy, counter=REMEMBERED)
         assert out.tokens <= window
     except DoesNotFit as no:
         assert no.floor_tokens > no.limit == window and no.parts
-        at_floor = fit(wires, max_tokens=no.floor_tokens, dialect=dialect, policy=policy)
+        at_floor = fit(wires, max_tokens=no.floor_tokens, dialect=dialect, policy=policy, counter=REMEMBERED)
         assert at_floor.tokens <= no.floor_tokens and check(at_floor.messages, dialect=dialect) == []
 
 
@@ -188,7 +189,7 @@ def bad(kind: str) -> Any:
 def test_promise_7_folding_is_atomic(session: tuple[str, list[Wire], bool], policy: str, kind: str) -> None:
     """A summary that fails leaves the request byte-identical."""
     dialect, wires, _ = session
-    context = Context(dialect=dialect, policy=policy, window=100_000, max_output_tokens=0)
+    context = Context(dialect=dialect, policy=policy, window=100_000, max_output_tokens=0, counter=REMEMBERED)
     context.extend(wires)
     before = context.prepare()
     with pytest.raises(SummaryError):
@@ -204,7 +205,7 @@ def test_promise_8_the_last_rung_needs_no_model(
 ) -> None:
     """A summariser that fails in any way does not keep a request from fitting."""
     dialect, wires, _ = session
-    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0)
+    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0, counter=REMEMBERED)
     context.extend(wires)
     try:
         request = context.prepare(bad(kind))
@@ -223,7 +224,7 @@ def test_promise_9_what_must_stay_stays(
     dialect, wires, is_legal = session
     if not is_legal:
         return
-    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0)
+    context = Context(dialect=dialect, policy=policy, window=window, max_output_tokens=0, counter=REMEMBERED)
     entries = context.extend(wires)
     pinned = data.draw(st.sampled_from(entries))
     context.pin(pinned.seq)
@@ -252,7 +253,7 @@ def test_promise_10_every_fold_says_why_and_undo_takes_it_back(
 ) -> None:
     """Reducer, reason, sizes and original are on each fold; undoing everything shows what came in."""
     dialect, wires, _ = session
-    plain = Context(dialect=dialect, policy=policy, window=10**7, max_output_tokens=0, auto=False)
+    plain = Context(dialect=dialect, policy=policy, window=10**7, max_output_tokens=0, auto=False, counter=REMEMBERED)
     plain.extend(wires)
     context, _ = grown(dialect, wires, policy, window)
     for fold in (event for event in context.events if isinstance(event, Fold)):
@@ -300,6 +301,7 @@ def test_replaying_the_log_gives_the_live_view(
     """Every event in order leads to the same request, the same size and the same tiles."""
     dialect, wires, _ = session
     settings: dict[str, Any] = {"dialect": dialect, "policy": policy, "window": window, "max_output_tokens": 0}
+    settings |= {"counter": REMEMBERED}
     context = Context(**settings)
     for wire in wires:
         context.append(wire)

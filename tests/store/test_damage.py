@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.property.sessions import BUILDERS, DIALECTS
+from tests.remembered import REMEMBERED
 from tests.store.logs import records_in, replace_records, write_older_form
 from tests.store.test_session import Ticking
 
@@ -32,7 +33,7 @@ def begun(store: FileStore, dialect: str) -> tuple[str, Path]:
     """A session with folds, summaries, an undo, a pin and a fork, without its snapshot."""
     build = BUILDERS[dialect]
     with store.create(dialect=dialect, window=2_000) as session:
-        context = Context(dialect=dialect, window=2_000, max_output_tokens=0)
+        context = Context(dialect=dialect, window=2_000, max_output_tokens=0, counter=REMEMBERED)
         context.extend(build.user("first words", False))
         for number in range(3):
             ids = [f"c{number}", f"d{number}"]
@@ -69,7 +70,9 @@ def answer(store: FileStore, name: str) -> list[object]:
     """The next request of a session, as an agent that resumes it would send it. Raises what opening raises."""
     with store.open(name) as session:
         header = session.header
-        context = Context.replay(session.events(), dialect=header.dialect, window=header.window or 2_000)
+        context = Context.replay(
+            session.events(), dialect=header.dialect, window=header.window or 2_000, counter=REMEMBERED
+        )
     request = context.prepare()
     assert check(request.messages, dialect=header.dialect, system=request.system) == []
     return list(request.messages)

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from tests.remembered import REMEMBERED
 from tests.view.test_budget import view_of
 
 from foldline.catalog.models import CACHE_RULES
@@ -172,6 +173,7 @@ SETTINGS: dict[str, Any] = {
     "model": "claude-sonnet-4-5",
     "dialect": "anthropic",
     "max_output_tokens": 4_000,
+    "counter": REMEMBERED,
 }
 
 
