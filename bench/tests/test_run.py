@@ -208,6 +208,10 @@ def test_the_means_over_parts_are_those_of_their_figures(folder: Path) -> None:
     assert means["cost"]["sessions"] == 5
     assert means["cost"]["value"] == pytest.approx(sum(ratio["value"] for ratio in ratios if ratio) / 5)
     assert means["cost"]["low"] < means["cost"]["value"] < means["cost"]["high"]
+    stages = [one["stages_bound"] for one in run["parts"]]
+    assert means["by_stages"] is not None
+    assert means["by_stages"]["value"] == pytest.approx(sum(bound["value"] for bound in stages if bound) / 5)
+    assert runs(result)["none"]["part_means"]["by_stages"] is None, "no management has no bound"
     table = parts_table(result["budgets"][0])
     assert table is not None
     firsts = [row[0] for row in table.rows]

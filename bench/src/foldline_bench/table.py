@@ -236,6 +236,8 @@ _PART_COLUMNS: Final[tuple[tuple[str, str, Callable[[SystemFigures], str]], ...]
     ("far\nline", "far_line", lambda one: _recall_cell(one["recall"]["line"])),
     ("reads\nlow", "reads_low", lambda one: share(one["rereads"]["low_share"])),
     ("reads\nhigh", "reads_high", lambda one: share(one["rereads"]["high_share"])),
+    ("by\nstages", "by_stages", lambda one: _median(one["stages_bound"])),
+    ("by\nalone", "by_alone", lambda one: _median(one["alone_bound"])),
 )
 
 

@@ -185,7 +185,8 @@ def part_means(parts: Sequence[SystemFigures]) -> dict[str, Interval | None]:
     """Return the means over parts, each with one vote, and intervals over the parts. O(resamples · parts).
 
     `cost` and the bills with re-reads, `bill_low` and `bill_high`, are those of the median session of a part;
-    `reads_low` and `reads_high` are by requests. A part without a figure is left out of its mean.
+    `reads_low` and `reads_high` are by requests, `by_stages` and `by_alone` the ratios of the median session to these
+    bounds. A part without a figure is left out of its mean.
     """
 
     # Parts are resampled, not their sessions: the question is what another source would show, and sources differ more
@@ -205,6 +206,8 @@ def part_means(parts: Sequence[SystemFigures]) -> dict[str, Interval | None]:
         "far_line": mean(lambda one: recall_of(one["recall"]["line"])),
         "reads_low": mean(lambda one: one["rereads"]["low_share"]),
         "reads_high": mean(lambda one: one["rereads"]["high_share"]),
+        "by_stages": mean(lambda one: one["stages_bound"] and one["stages_bound"]["value"]),
+        "by_alone": mean(lambda one: one["alone_bound"] and one["alone_bound"]["value"]),
     }
 
 
