@@ -13,7 +13,7 @@ from foldline.providers.endpoint import Endpoint
 from foldline.providers.http import provider_for
 from foldline.testing import FakeProvider, FakeReply
 from foldline.tokens import ESTIMATE
-from foldline_bench.probe.asking import INSTRUCTIONS, ask, chosen_letter
+from foldline_bench.probe.asking import INSTRUCTIONS, ask, chosen_letter, question_request
 from foldline_bench.probe.questions import Question
 from foldline_bench.probe.values import GivenAnswer
 from foldline_bench.probe.views import NOTHING, SessionText
@@ -53,6 +53,12 @@ def test_a_question_is_asked_in_every_dialect(dialect: str) -> None:
     assert "Open b." in sent
     assert "D) read(c)" in sent
     assert INSTRUCTIONS[:40] in sent
+
+
+def test_the_question_alone_is_sent_once_so_that_the_view_can_be_cached() -> None:
+    request = question_request("anthropic", QUESTION, VIEW, max_output_tokens=50, counter=ESTIMATE)
+    assert (request.once, len(request.messages)) == (1, 3)
+    assert "Open b." in str(request.messages[0])
 
 
 def test_without_a_view_the_model_is_told_to_guess() -> None:

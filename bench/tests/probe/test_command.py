@@ -62,6 +62,11 @@ def test_a_probe_prints_a_table_and_writes_all_answers(sessions: Path, tmp_path:
     assert len(result["questions"]) == 6
     assert [len(run["answers"]) for run in result["runs"]] == [6, 6, 6]
     assert result["judge"]["model"] == "fake-model"
+    answers = [answer for run in result["runs"] for answer in run["answers"]]
+    names = ("input_tokens", "cached_tokens", "output_tokens")
+    read, cached, written = (sum(answer[name] for answer in answers) for name in names)
+    assert f"used: {read:,} input tokens, {cached:,} of them from a cache, and {written} output tokens" in done.stdout
+    assert read > cached > written > 0
 
 
 def test_two_probes_ask_the_same(sessions: Path, tmp_path: Path) -> None:

@@ -90,6 +90,26 @@ def test_no_option_stands_twice_and_the_right_one_stands_anywhere(questions: tup
     assert len({question.id for question in questions}) == len(questions)
 
 
+def test_a_line_that_stands_there_with_several_values_is_no_needle() -> None:
+    told = messages_of(40)
+    for wire in told:
+        if wire["role"] == "tool":
+            wire["content"] = re.sub(r"of the .* queue", "of this one queue", wire["content"])
+    recording = MeasuredSession(Session(name="s", dialect="openai-chat", messages=tuple(told)), ESTIMATE)
+    asked = [question.kind for question in chosen(recording)]
+    assert "needle" not in asked
+    assert "why" in asked
+
+
+def test_a_line_that_also_stands_there_with_a_short_value_is_no_needle() -> None:
+    told = messages_of(40)
+    for wire in told:
+        if wire["role"] == "tool":
+            wire["content"] += "\n" + re.sub(r" is \d+ entries", " is 7 entries", wire["content"].splitlines()[1])
+    recording = MeasuredSession(Session(name="s", dialect="openai-chat", messages=tuple(told)), ESTIMATE)
+    assert "needle" not in {question.kind for question in chosen(recording)}
+
+
 def test_sessions_take_turns() -> None:
     questions = chosen(recording_of(40, "one"), recording_of(80, "two"), count=12)
     assert [sum(question.session == name for question in questions) for name in ("one", "two")] == [6, 6]

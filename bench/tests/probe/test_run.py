@@ -108,6 +108,13 @@ def test_an_error_costs_its_question_and_a_rate_limit_costs_none(sessions: Path)
     assert [step.retry.wait_seconds >= 3 for step in steps if step.retry is not None] == [True]
 
 
+def test_errors_that_answers_come_between_do_not_end_the_probe(sessions: Path) -> None:
+    broken = FakeReply(status=400, message="out of order")
+    script = ["A", *[broken] * 4, "A", *[broken] * 4, "A"]
+    result, _, _ = asked(prepare_probe(plan(sessions, questions=6, systems=()), JUDGE), script)
+    assert (result["partial"], result["stopped"]) == (False, "")
+
+
 @pytest.mark.parametrize(
     ("script", "answered", "words"),
     [

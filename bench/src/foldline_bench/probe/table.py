@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from foldline.catalog.models import lookup
 from foldline.text.formatting import DASH, money, plural, share
 from foldline_bench.probe.bill import ProbeBill
 from foldline_bench.probe.figures import ALL
@@ -110,7 +111,22 @@ def probe_notes(result: ProbeResult) -> list[str]:
         if (there := asked.count(kind)) < wanted:
             out.append(f"{kind}: {there} of {plural(wanted, 'question')}; these sessions have no more")
     out += [note for run in result["runs"] for note in _run_notes(run)]
+    out += _used(result)
     return out
+
+
+def _used(result: ProbeResult) -> Iterable[str]:
+    """What the provider reported, and its price where that is known."""
+    model = lookup(result["judge"]["model"])
+    answers = [answer for run in result["runs"] for answer in run["answers"] if answer["input_tokens"] is not None]
+    used = [(a["input_tokens"] or 0, a["cached_tokens"] or 0, a["output_tokens"] or 0) for a in answers]
+    if used:
+        read, cached, written = (sum(column) for column in zip(*used, strict=True))
+        prices = [model.usd(*tokens) for tokens in used]
+        known = [price for price in prices if price is not None]
+        # Without what was written to a cache, which an answer does not keep.
+        price = f"; about {money(sum(known))}" if len(known) == len(prices) else ""
+        yield f"used: {read:,} input tokens, {cached:,} of them from a cache, and {written:,} output tokens{price}"
 
 
 def _run_notes(run: ProbeRun) -> Iterable[str]:
