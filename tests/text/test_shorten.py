@@ -156,6 +156,14 @@ def test_gaps_are_marked_and_lines_keep_their_order() -> None:
     assert "…" in out
 
 
+@pytest.mark.parametrize("limit", range(40, 200, 7))
+def test_behind_whole_lines_no_line_is_cut(limit: int) -> None:
+    lines = [f"step {n}: " + "plain words of a long line " * (n % 9) for n in range(120)]
+    shown = extract("\n".join(lines), limit, ESTIMATE).split("\n")
+    assert shown[0] == lines[0]
+    assert all(line == "…" or line in lines for line in shown[:-1])
+
+
 def test_a_result_on_one_line_is_extracted_too() -> None:
     text = "{" + ", ".join(f'"key_{n}": "value {n}"' for n in range(2_000)) + ', "error": "ENOENT config.toml"}'
     out = extract(text, 100, ESTIMATE)

@@ -161,17 +161,22 @@ class _Picked:
             yield names(self.cut[place]) if place in self.cut else self.lines.pieces[place].names
 
     def add_edges(self, room: float) -> int:
-        """Add the first lines in three fifths of `room` and the last in two fifths, long ones cut; their size."""
+        """Add the first lines in three fifths of `room` and the last in two fifths, and return their size.
+
+        Only the first and the last line of all are cut: what a cut line behind whole ones takes, other lines need.
+        """
         lines, kept = self.lines, frozenset(self.scores)
         added = 0
         for places, share, end in ((range(len(lines.texts)), 0.6, False), (_from_the_end(lines.texts), 0.4, True)):
-            left = int(room * share)
+            left = most = int(room * share)
             for place in places:
                 if place in kept:
                     continue
                 if place in self.scores or left < 8:
                     break
                 tokens, text = lines.pieces[place].weight, lines.texts[place]
+                if tokens > left and left < most:
+                    break
                 if tokens > left:
                     self.cut[place] = f"…{text[-4 * left + 8 :]}" if end else f"{text[: 4 * left - 8]}…"
                     tokens = left
