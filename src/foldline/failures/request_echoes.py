@@ -115,17 +115,19 @@ def strip_echoes(text: str, request: object) -> str:
     for at in range(len(letters) - _BLOCK + 1):
         blocks.setdefault(letters[at : at + _BLOCK], []).append(at)
     repeated = bytearray(len(letters))
-    left = _MAX_COMPARISONS
+    left, edged = _MAX_COMPARISONS, f"\0{letters}\0"
     for value in _strings(_value(request), 0, [_MAX_VALUES]):
         if len(value) > _DATA_CHARS and re.search(r"\s", value) is None:
             continue
         other, _ = _letters(value, placed=False)
         for at in range(0, len(other) - _BLOCK + 1, _BLOCK):
+            before, after = other[at - 1 : at], other[at + _BLOCK : at + _BLOCK + 1]
             for start in blocks.get(other[at : at + _BLOCK], ()):
                 left -= 1
                 if left < 0:
                     return ""  # crafted to be slow: none of it is evidence
-                if not repeated[start]:
+                # Most blocks that are equal have other neighbours: one block alone is no repetition.
+                if (edged[start] == before or edged[start + _BLOCK + 1] == after) and not repeated[start]:
                     _mark(letters, start, other, at, repeated)
     return _without(text, letters, places, repeated)
 
