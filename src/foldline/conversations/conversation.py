@@ -361,11 +361,10 @@ class _RequestSummariser:
         # Recorded messages have no cache markers. The client's own have them, so that the question hits its cache.
         self.on_scope_used()
         positions = self.positions()
-        messages: list[Wire] = []
-        for wire in request.messages:
-            at = positions.get(id(wire))
-            messages.append(wire if at is None else self.body.messages[at])
-        return self.client_summariser.as_client(replace(request, messages=messages), _prompt_fields(self.body))
+        places = ((wire, positions.get(id(wire))) for wire in request.messages)
+        messages = [wire if at is None else self.body.messages[at] for wire, at in places]
+        sent = replace(request, messages=messages, breaks_at=())  # no marker that the client's request did not have
+        return self.client_summariser.as_client(sent, _prompt_fields(self.body))
 
 
 def summariser_for(

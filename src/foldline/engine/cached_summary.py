@@ -182,7 +182,6 @@ class CachedSummary:
             folds=(),
             once=len(messages) - len(request.messages) + 1,
             kept=staying,
-            breaks_at=(),  # a prefix that only the next fold will look for was written with the request itself
         )
         return replace(question, request=whole)
 
