@@ -7,6 +7,7 @@ import pytest
 from foldline.text import sampling as module
 from foldline.text.identifiers import names
 from foldline.text.sampling import FULLY_SCORED_CHARS, TextMemory, passages_of, pieces
+from foldline.tokens import ESTIMATE
 
 SHORT = [f"ok {number}" for number in range(250_000)]
 LONG = [f"2026-01-01 12:00:00 INFO svc.module: request {number} took {number % 1_000} ms" for number in range(30_000)]
@@ -84,13 +85,13 @@ def test_the_pieces_of_a_text_have_their_names_and_signs() -> None:
 
 
 def test_a_text_that_comes_again_is_not_read_again() -> None:
-    memory, text = TextMemory(), "\n".join(LONG[:200])
+    memory, text = TextMemory(ESTIMATE), "\n".join(LONG[:200])
     assert memory.passages(text) is memory.passages(f"{text}x"[:-1])
     assert memory.names(text) is memory.names(f"{text}x"[:-1])
 
 
 def test_a_memory_of_texts_does_not_grow_with_the_session() -> None:
-    memory = TextMemory(most_chars=1_000)
+    memory = TextMemory(ESTIMATE, most_chars=1_000)
     for number in range(300):
         memory.passages(f"text {number} " + "x" * 90)
     kept = memory._passages

@@ -256,14 +256,17 @@ def test_of_two_lines_that_bring_as_much_the_earlier_is_shown_in_every_process()
 
 @given(st.lists(st.sampled_from(["def load_rows():", "", "see a/b.py", "error in load_rows", "x" * 900]), max_size=60))
 def test_of_a_text_that_is_remembered_the_same_lines_stay(lines: list[str]) -> None:
-    memory, text = TextMemory(), "\n".join(lines)
+    memory, text = TextMemory(ESTIMATE), "\n".join(lines)
     for limit in (8, 40, 200):
         plain = extract(text, limit, ESTIMATE, {"load_rows": 3}, seen={"a/b.py"})
         assert extract(text, limit, ESTIMATE, {"load_rows": 3}, seen={"a/b.py"}, memory=memory) == plain
 
 
 def test_a_text_that_is_shortened_again_is_not_read_again() -> None:
-    memory, text = TextMemory(), "\n".join(f"row {n} of data/part_{n}.csv was read, {n * 7} bytes" for n in range(600))
+    memory, text = (
+        TextMemory(ESTIMATE),
+        "\n".join(f"row {n} of data/part_{n}.csv was read, {n * 7} bytes" for n in range(600)),
+    )
     with profiled() as counted:
         extract(text, 200, ESTIMATE, memory=memory)
         first = counted()

@@ -57,6 +57,7 @@ _LIKE_OURS = (
     r"(?=[ \t*_>#|-]{0,9}(?:users?|human|assistant|system|note|\[digest of|\(\d+ left out)\b"
     rf"|{_USERS})"
 )
+_OUR_WORDS = ("user", "human", "assistant", "system", "note", "[digest of", "left out")
 # The start of a text that reads like words of the user, or like a digest.
 _LIKE_THE_USERS = rf"(?i)\s*(?:{_USERS}|{re.escape(MORE)}|{re.escape(_BEGIN)})"
 
@@ -163,7 +164,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
             continue
         texts[age] = text
         if not item.user:
-            left -= view.counter.text(text) + 1 if item.limit < item.tokens else item.tokens
+            left -= view.texts.tokens(text) + 1 if item.limit < item.tokens else item.tokens
     shown = tuple((texts[age], items[-1 - age].user) for age in sorted(texts, reverse=True))
     text = _digest_text(header, len(items) - len(texts), shown)
     return replace(view.codec.note(text, kind="digest"), parts=(Text(text, raw=DigestItems(shown)),))
@@ -255,9 +256,9 @@ def _items(view: View, start: Seq, stop: Seq) -> list[DigestItem]:
 
 
 def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> DigestItem:
-    sizes = [view.counter.text(label + text) + 1 for label, text in pieces]
+    sizes = [view.texts.tokens(label + text) + 1 for label, text in pieces]
     tokens = (2 if user else 0) + sum(sizes)
-    worthy = 1.0 if user else text_importance("\n".join(text for _, text in pieces), view)
+    worthy = 1.0 if user else text_importance([text for _, text in pieces], view)
     return DigestItem(pieces, sizes, tokens, user, worth=worthy)
 
 
@@ -272,7 +273,7 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
     for count, index in enumerate(order):
         label, text = item.pieces[index]
         room = left // (len(order) - count)
-        most = room - view.counter.text(label) - 1
+        most = room - view.texts.tokens(label) - 1
         if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
@@ -282,7 +283,7 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text if item.user else _indented(text, bare=not label)}"
-        left -= min(sizes[index], view.counter.text(out[index]) + 1)
+        left -= min(sizes[index], view.texts.tokens(out[index]) + 1)
     lines = [out[index] for index in sorted(out)]
     seen |= names("\n".join(lines))
     return "\n".join(lines)
@@ -295,15 +296,17 @@ def _indented(text: str, *, bare: bool) -> str:
     user's.
     """
     first = INDENT if bare and re.match(_LIKE_THE_USERS, text) else ""
+    # The pattern looks at each line, and few texts have any of its words. It knows more letters than ASCII has.
+    if text.isascii() and not any(map(text.lower().__contains__, _OUR_WORDS)):
+        return first + text
     return first + re.sub(_LIKE_OURS, lambda found: INDENT if found.start() else "", text)
 
 
 def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:
     """A text cut to its limit; a user's by sentences, kept ones first. `total` are its tokens, if known."""
     if not item.user:
-        return extract(
-            text, limit, view.counter, view.name_counts, edge=0.25, seen=seen, total=total, memory=view.texts
-        )
+        known = view.texts
+        return extract(text, limit, view.counter, view.name_counts, edge=0.25, seen=seen, total=total, memory=known)
     if item.kept:
         text, total = by_sentence(text), total if len(text) > FULLY_SCORED_CHARS else None
     return extract(text, limit, view.counter, view.name_counts, edge=0.6, seen=seen, pinned=item.kept, total=total)

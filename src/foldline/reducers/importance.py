@@ -6,8 +6,10 @@ Measured by the names that only results held and that recorded replies went back
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+from foldline.text.sampling import alarms
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
@@ -54,10 +56,19 @@ def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq
 
 def _files(arguments: str) -> frozenset[str]:
     """What looks like a file in the arguments of a call: a path, or a name with an extension."""
+    return _short(arguments) if len(arguments) <= _SHORT_CHARS else _found(arguments)
+
+
+def _found(arguments: str) -> frozenset[str]:
     # A path may follow the content of a file.
     ends = f"{arguments[:_MOST_CHARS]}\n{arguments[_MOST_CHARS:][-_EDGE_CHARS:]}"
     runs = (run for run in _RUN.findall(ends) if len(run) <= _LONGEST)
     return frozenset(run for run in runs if "/" in run or _ENDING.search(run))
+
+
+# Short arguments are known from the fold before. Long ones are not kept: they carry contents.
+_SHORT_CHARS = 400
+_short = lru_cache(maxsize=2_048)(_found)
 
 
 def _newness(seq: Seq, files: frozenset[str], newest: dict[str, Seq]) -> float:
@@ -67,16 +78,18 @@ def _newness(seq: Seq, files: frozenset[str], newest: dict[str, Seq]) -> float:
 
 
 def _worth(view: View, entry: Entry) -> float:
-    text = "\n".join(result.text for result in entry.message.results)
-    return text_importance(text, view, failed=any(result.is_error for result in entry.message.results))
+    texts = [result.text for result in entry.message.results]
+    return text_importance(texts, view, failed=any(result.is_error for result in entry.message.results))
 
 
-def text_importance(text: str, view: View, *, failed: bool = False) -> float:
-    """The weight of a text by references since and by failures, about 1 for most. O(size)."""
-    named = view.texts.names(text)
+def text_importance(texts: Sequence[str], view: View, *, failed: bool = False) -> float:
+    """The weight of texts by references since and by failures, about 1 for most. O(size), of known ones O(names)."""
+    text = "\n".join(texts)
+    whole = len(texts) == 1 or len(text) > _MOST_CHARS
+    named = view.texts.names(text) if whole else frozenset[str]().union(*map(view.texts.names, texts))
     used = sum(map(view.name_counts.__contains__, named))
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
-    failed = failed or view.texts.alarms(text)
+    failed = failed or alarms(text[:_EDGE_CHARS]) or alarms(text[-_EDGE_CHARS:])
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)
 
 

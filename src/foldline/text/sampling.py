@@ -16,8 +16,18 @@ from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from foldline.text.identifiers import ALARM, names, names_of_each
+from foldline.tokens import Counter
 
-__all__ = ["FULLY_SCORED_CHARS", "LEAST_WEIGHT", "Passages", "TextMemory", "passages_of", "pieces", "scored_whole"]
+__all__ = [
+    "FULLY_SCORED_CHARS",
+    "LEAST_WEIGHT",
+    "Passages",
+    "TextMemory",
+    "alarms",
+    "passages_of",
+    "pieces",
+    "scored_whole",
+]
 
 T = TypeVar("T")
 
@@ -35,9 +45,6 @@ _DEFINES = re.compile(
     r"^[\s\d:|]*(?:async\s+|export\s+|public\s+|private\s+|static\s+)*"
     r"(?:def|class|function|func|fn|interface|struct|enum|type|const|create|CREATE)\b"
 )
-
-EDGE_CHARS: Final = 2_000
-"""How much of the beginning and end is searched for failures: programs report them there."""
 
 # Characters of each end of a longer text, and of each sample between them. A sample has neighbouring lines.
 _END, _SAMPLE = 100_000, 2_000
@@ -120,10 +127,11 @@ class TextMemory:
     characters in all are remembered, twice as many at times.
     """
 
-    def __init__(self, most_chars: int = 262_144) -> None:
+    def __init__(self, counter: Counter, most_chars: int = 262_144) -> None:
+        self._counter = counter
         self._passages: _Recent[Passages] = _Recent(most_chars)
         self._names: _Recent[frozenset[str]] = _Recent(most_chars)
-        self._alarms: _Recent[bool] = _Recent(most_chars)
+        self._tokens: _Recent[int] = _Recent(most_chars)
 
     def passages(self, text: str) -> Passages:
         """Return the passages of a text that is scored as a whole. O(size) once."""
@@ -139,12 +147,11 @@ class TextMemory:
             found = self._names.keep(text, names(text))
         return found
 
-    def alarms(self, text: str) -> bool:
-        """Whether an error message stands in the first or last `EDGE_CHARS` of a text. O(1)."""
-        found = self._alarms.get(text)
+    def tokens(self, text: str) -> int:
+        """Return the tokens of a text. O(size) once."""
+        found = self._tokens.get(text)
         if found is None:
-            ends = ALARM.search(text[:EDGE_CHARS]) or ALARM.search(text[-EDGE_CHARS:])
-            found = self._alarms.keep(text, ends is not None)
+            found = self._tokens.keep(text, self._counter.text(text))
         return found
 
 
@@ -236,6 +243,13 @@ def _notable(text: str, name_counts: Mapping[str, int], pinned: Collection[str])
     for line in pinned:
         places += (at for at in islice(_places(text, line), _PLACES) if _is_line(text, at, at + len(line)))
     return sorted(set(places))
+
+
+def alarms(text: str) -> bool:
+    """Whether an error message stands in a text. O(size), at the speed of C for a text without one."""
+    small = text.lower()
+    likely = len(small) != len(text) or any(word in small for word in _ALARM_WORDS)
+    return likely and ALARM.search(text) is not None
 
 
 def _alarms(text: str) -> list[int]:

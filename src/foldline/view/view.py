@@ -82,7 +82,7 @@ class View:
         # and no fold may cover it, however far back in the log its call stands.
         self.unread: Seq | None = None
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
-        self._name_counts, self.texts = NameCounts(), TextMemory()
+        self._name_counts, self.texts = NameCounts(), TextMemory(counter)
         self._renderer = TileRenderer(codec, counter, counts_bytes=counts_bytes)
         self._totals = RunningTotals(codec.write)
         self._lead = codec.note(LEAD)
