@@ -190,14 +190,15 @@ MOST_SHARE = 0.8
 class ShortenOld:
     """Shrinks results outside the newest `keep` share of the target to the lines that bring names.
 
-    `share` of a result stays, at least `least_tokens` and at most `most_tokens`; more of one that matters more, and
-    less of one that matters less (`importance`). Those that matter least shrink first, the oldest of them first.
+    `share` of a result stays, at least `least_tokens` and at most `most_tokens` or `most_share` of the room for
+    history; more of one that matters more (`importance`). Those that matter least shrink first, the oldest first.
     """
 
     keep: float = 0.2
     share: float = 0.3
     least_tokens: int = 48
     most_tokens: int = 400
+    most_share: float = 0.028
     protected_tools: frozenset[str] = frozenset()
     name: str = "shorten"
 
@@ -206,12 +207,13 @@ class ShortenOld:
         # Importance is judged among all results: whether a file was viewed again is seen in the newest ones.
         last = view.newest(self.keep, need.target_tokens)
         weights = importance(view, result_entries(view))
+        most = max(self.most_tokens, int(self.most_share * (need.limit_tokens - view.fixed_tokens)))
         newest = view.last_block  # last, however little it weighs: the next reply is about it
         order = sorted(result_entries(view, 0, last), key=lambda row: (row[0] >= newest, weights[row[2].seq]))
         for _, tile, entry in order:
             size = tile.form_tokens(entry)
             share = min(MOST_SHARE, self.share * weights[entry.seq])
-            limit = min(self.most_tokens, max(self.least_tokens, int(share * entry.tokens)))
+            limit = min(most, max(self.least_tokens, int(share * entry.tokens)))
             form = tile.forms.get(entry.seq)
             # 24 tokens are about the size of the notice: shrinking by less would not pay for it.
             if size <= limit + 24 or (form is not None and form.reducer == self.name):
