@@ -195,8 +195,8 @@ class ShortenByRent:
     its expected use, with the prefix from the cache and the result written anew. Results pay for what stands behind
     them together, so that the newest ones, which are cheap to change, are not changed one by one.
 
-    `share`, `least_tokens`, `most_tokens` and `most_share` are the size of a short form, as of `ShortenOld`; a result that
-    would shrink by less than `least_saved_tokens` stays. Reads only what came since the newest fold. O(that).
+    `share`, `least_tokens`, `most_tokens` and `most_share` are the size of a short form, as of `ShortenOld`; a result
+    that would shrink by less than `least_saved_tokens` stays. Reads only what came since the newest fold. O(that).
     """
 
     share: float = 0.3
