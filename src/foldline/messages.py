@@ -130,6 +130,9 @@ class ToolResult:
     @property
     def text(self) -> str:
         """All text of the result, blocks joined by newlines. O(size)."""
+        # Nearly every result is one text, and it is read several times on its way into a request.
+        if len(self.parts) == 1 and isinstance(self.parts[0], Text):
+            return self.parts[0].text
         texts = (part.text for part in self.parts if isinstance(part, Text | Document | Opaque))
         return "\n".join(text for text in texts if text)
 

@@ -24,7 +24,7 @@ def test_a_long_tool_loop_stays_within_the_window(tmp_path: Path) -> None:
         return FakeReply(reasoning="hm", calls=[("look", {"what": str(steps)}), ("look", {"what": "again"})])
 
     def found(arguments: Any) -> ToolOutcome:
-        return ToolOutcome(f"{arguments['what']}: " + "a line of the file " * 60, is_error=arguments["what"] == "3")
+        return ToolOutcome(f"{arguments['what']}: " + "a line of the file " * 60, is_error=arguments["what"] == "30")
 
     async def turns() -> list[str]:
         async with agent_over(fake, Answers(found), dialect="gemini", root=tmp_path, window=4_000) as agent:

@@ -61,7 +61,7 @@ def test_the_page_is_for_its_owner_only_and_whole_or_not_there(place: Path) -> N
 def test_all_kept_sessions_are_told_the_newest_first(place: Path) -> None:
     clock = Clock()
     store = FileStore(sessions_path({"FOLDLINE_HOME": str(place)}), clock=clock, fsync=False)
-    names = [store_session(store, example("tau"), clock) for _ in range(2)]
+    names = [store_session(store, example("tau"), clock, window=6_000) for _ in range(2)]
     page = page_of(run(home=place))
     assert page.index(f'<h2 id="s0"><bdi>{names[1]}') < page.index(f'<h2 id="s1"><bdi>{names[0]}')
     assert f"--home {place}" in page

@@ -143,7 +143,7 @@ def test_an_edit_in_place_is_noticed_by_sync(session: tuple[str, list[Wire], boo
     if not is_legal:
         return
     live = [json.loads(json.dumps(wire)) for wire in wires]
-    context = Context(dialect=dialect, window=10**6, max_output_tokens=0)
+    context = Context(dialect=dialect, window=10**6, max_output_tokens=0, policy="confirm")
     context.sync(live)
     context.prepare()
     live[data.draw(st.integers(0, len(live) - 1))]["cache_control"] = {"type": "ephemeral"}

@@ -120,7 +120,7 @@ def test_expected_use_falls_with_age_and_is_a_share(kind: ToolKind) -> None:
 def due(wires: list[Wire], requests: int = 100, rule: str = "anthropic", window: int = 200_000) -> list[int]:
     view = view_of(wires)
     need = replace(need_of(view, window=window), cache_rule=CACHE_RULES[rule], requests=requests)
-    return [fold.start for fold in folds_of(ShortenByRent(), view, need)]
+    return [fold.start for fold in folds_of(ShortenByRent(most_share=0.0), view, need)]
 
 
 def test_a_large_result_is_shortened_once_it_was_read_often_enough() -> None:

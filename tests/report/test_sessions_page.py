@@ -88,7 +88,8 @@ def test_hidden_messages_have_their_first_line_and_a_command() -> None:
     for one in account().hidden:
         assert one.read in words
         for message in one.messages:
-            assert " ".join(message.line.split()) in words
+            # HTML has no control characters: the page shows the replacement character for each.
+            assert " ".join(message.line.replace("\x1b", "\ufffd").split()) in words
 
 
 def test_text_of_a_session_cannot_become_markup_nor_turn_the_page_around() -> None:

@@ -201,7 +201,8 @@ def test_a_narrow_terminal_gets_fewer_columns_and_no_figure_that_is_cut(
     table = result.stdout.split("\n\n")[1].splitlines()
     assert "…" not in result.stdout
     assert f"no room here for {gone}" in " ".join(result.stdout.split())
-    assert all(len(line) <= max(columns, 30) for line in table)
+    # 31: the longest name of a policy and three figures, which no terminal is too narrow for.
+    assert all(len(line) <= max(columns, 31) for line in table)
     [chosen] = [line for line in table if line.startswith("> ")]
     assert re.search(r" \d\.\d\d +\d\.\d\d +\$\d[.\d]+$", chosen)
 

@@ -20,13 +20,12 @@ _COMPACTIONS: Final = frozenset({"compaction", "compaction_summary"})
 def is_provider_summary(message: Message) -> bool:
     """Whether a message holds a summary by the provider, which covers everything before it. O(parts)."""
     # A block without content reports that the provider could not make one, so it covers nothing.
-    return any(
-        isinstance(part, Opaque)
-        and part.type in _COMPACTIONS
-        and isinstance(part.raw, Mapping)
-        and bool(part.raw.get("content") or part.raw.get("encrypted_content"))
-        for part in message.parts
-    )
+    for part in message.parts:  # no generator: each message is looked at as it is appended
+        if not isinstance(part, Opaque) or part.type not in _COMPACTIONS or not isinstance(part.raw, Mapping):
+            continue
+        if part.raw.get("content") or part.raw.get("encrypted_content"):
+            return True
+    return False
 
 
 def summarised_count(messages: Sequence[Message]) -> int:

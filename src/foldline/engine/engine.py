@@ -354,16 +354,15 @@ class Engine:
         policy, limits, rent = self.policy, self.limits, self.rent
         base = limits.input_tokens if self.trigger_at_limit else policy.trigger.limit_tokens(limits)
         landing = policy.landing_tokens(base, self.recorder.view.fixed_tokens)
-        landing = policy.with_newest(landing, self.recorder.view, limits)
         cold = self.folding is not None and self.folding.cold
         if rent is not None:
             rent.rhythm.request(self.recorder.view.newest_user, cold)  # counts this request, whatever comes of it
         if not self.fits():
-            return landing
+            return policy.with_newest(landing, self.recorder.view, limits)
         if self.trigger_at_limit:
             return None
         if policy.trigger.due(self.recorder.view, self.used_tokens, limits):
-            return landing
+            return policy.with_newest(landing, self.recorder.view, limits)
         if rent is not None:
             # `due` pays the rent of this request too, so it is asked once for each request that nothing else folds.
             bill = self.bill(rent, landing)
@@ -506,14 +505,17 @@ class Engine:
                 and not self.policy.trigger.over_counts(self.recorder.view, self.limits)
             )
 
+        need: Need | None = None
         for reducer in reducers:
             if landed():
                 return
-            # The need is made anew for each reducer, and `landed` is asked before each fold: a proposal is made
-            # against the view as it was, and an earlier fold may have been enough.
+            # The need is made anew after each fold, and `landed` is asked before each: a proposal is made against the
+            # view as it was, and an earlier fold may have been enough.
             view = self.recorder.view
             asks = with_model and self._may_ask(reducer.name)
-            for move in (yield from self._proposals(reducer, self.need(pressure, target_tokens), asks=asks)):
+            need = need or self.need(pressure, target_tokens)
+            for move in (yield from self._proposals(reducer, need, asks=asks)):
+                need = None
                 if landed():
                     return
                 if self.recorder.view is not view:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from foldline.messages import ToolCall, ToolResult
+from foldline.messages import Message, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_texts
 from foldline.reducers.truncate import NEXT_PART, fresh_forms
 from foldline.text.shorten import extract
@@ -62,6 +62,9 @@ class ShortenNew:
         if not fresh:
             return ()
         room = max(0, need.limit_tokens - view.fixed_tokens)
+        whole = [entry.tokens for entry in fresh]
+        if max(whole) <= self.share * room and sum(whole) <= self.group * room:
+            return ()
         sizes = [min(entry.tokens, self.limit_tokens(room, entry.tokens)) for entry in fresh]
         shared = max(self.least_tokens, even_limit(sizes, int(self.group * room)))
         # A message that is one text was counted as it came: a megabyte is not counted twice.
@@ -80,7 +83,8 @@ class ShortenNew:
                 # A result barely over its limit stays whole: the notice would use up what is saved.
                 if tokens <= limit + self.least_tokens // 2:
                     return None
-                return _cut(text, tokens, limit, view, _earlier_reads(view, entry, call, text))
+                reads = 0 if call is None else view.texts.earlier_reads(entry.seq, call.name, call.arguments, text)
+                return _cut(text, tokens, limit, view, reads)
 
             return change
 
@@ -119,21 +123,6 @@ def pages(text: str, chars: int) -> list[tuple[int, int]]:
         out.append((start, stop))
         start = stop
     return out or [(0, 0)]
-
-
-def _earlier_reads(view: View, entry: Entry, call: ToolCall | None, text: str) -> int:
-    """How often the same call has brought the same text before. O(log), for a result that is cut."""
-    if call is None or call.arguments.strip() in ("", "{}"):  # "next_page" returns something else each time
-        return 0
-    same: set[str] = set()
-    reads = 0
-    for earlier in view.entries.values():
-        if earlier.seq >= entry.seq:
-            break
-        same |= {one.id for one in earlier.message.calls if (one.name, one.arguments) == (call.name, call.arguments)}
-        if same:
-            reads += sum(result.call_id in same and result.text == text for result in earlier.message.results)
-    return reads
 
 
 def fresh_results(view: View, need: Need) -> list[Entry]:
@@ -186,38 +175,55 @@ class RepeatedLines:
         return replace(self, exempt=self.exempt | tools)
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
-        """One fold per fresh result with repeated lines."""
-        fresh = need.fresh
-        at = view.index(fresh) if fresh else 0
-        if not any(entry.seq >= fresh for _, _, entry in result_entries(view, at)):
+        """One fold per fresh result with repeated lines. O(new) where none is long enough, else O(results shown)."""
+        first = view.index(need.fresh) if need.fresh else 0
+        due: set[Seq] = set()
+        for _, tile, entry in result_entries(view, first):
+            if entry.seq >= need.fresh and entry.seq not in tile.forms:
+                for result in entry.message.results:
+                    text = result.text
+                    if len(text) >= self.least_chars and "\n" in text:
+                        due.add(entry.seq)
+        if not due:
             return ()
-        room = int(self.share * (need.limit_tokens - view.fixed_tokens))
-        return list(self._folds(view, view.tail(room), at, fresh))
+        return self._folds(view, view.tail(int(self.share * (need.limit_tokens - view.fixed_tokens))), due)
 
-    def _folds(self, view: View, first: int, at: int, fresh: Seq) -> Iterable[Fold]:
-        """Folds of the results from tile `at` and entry `fresh` on, whose lines are looked for from tile `first` on."""
-        shown: set[str] = set()
-        abbreviated: set[tuple[str, str]] = set()
+    def _folds(self, view: View, first: int, due: Collection[Seq]) -> Iterable[Fold]:
+        """Folds of the results in `due`, whose lines are looked for from tile `first` on."""
+        rows: list[tuple[int, Tile, Entry, Message]] = []
         for index, tile in enumerate(view.tiles[first:], first):
-            if tile.fold is not None:
-                continue
-            calls = {call.id: (call.name, call.arguments) for entry in tile.entries for call in entry.message.calls}
-            for entry in tile.entries:
-                if not entry.message.results:
-                    continue
-                form = tile.forms.get(entry.seq)
-                own = form is not None and form.reducer == self.name
-                keys = {calls[result.call_id] for result in entry.message.results if result.call_id in calls}
-                # Whoever makes a call again after its result lost lines wants to see them.
-                whole = keys & abbreviated or any(name in self.exempt for name, _ in keys)
-                due = index >= at and entry.seq >= fresh and form is None and entry.message.agent_visible
-                if due and not whole and not tile.pinned and (fold := self._fold(view, tile, entry, shown)) is not None:
+            for entry in tile.entries if tile.fold is None else ():
+                if entry.message.results:
+                    form = tile.forms.get(entry.seq)
+                    rows.append((index, tile, entry, entry.message if form is None else form.shown[0]))
+        shown: set[str] = set()
+        for (index, tile, entry, _), lines in zip(
+            rows, view.texts.lines_of_each([row[3] for row in rows]), strict=True
+        ):
+            if entry.seq in due and not shown.isdisjoint(lines):
+                fold = self._fold(view, tile, entry, shown)
+                if fold is not None and not self._whole(view, first, index, entry):
                     yield fold
-                    shown |= _lines(fold.shown[0].results)
-                    own = True
-                else:
-                    shown |= _lines(tile.form(entry).results)
-                abbreviated = abbreviated | keys if own else abbreviated - keys
+                    shown |= view.texts.lines(fold.shown[0])
+                    continue
+            shown |= lines
+
+    def _whole(self, view: View, first: int, index: int, entry: Entry) -> bool:
+        """Whether a result stays whole: its tool is exempt, or the same call was answered with a notice last time."""
+        called = {
+            call.id: (call.name, call.arguments) for other in view.tiles[index].entries for call in other.message.calls
+        }
+        keys = {called[result.call_id] for result in entry.message.results if result.call_id in called}
+        if any(name in self.exempt for name, _ in keys):
+            return True
+        # Whoever makes a call again after its result lost lines wants to see them.
+        for tile in reversed(view.tiles[first : index + 1]):
+            same = {c.id for other in tile.entries for c in other.message.calls if (c.name, c.arguments) in keys}
+            for earlier in reversed(tile.entries) if same else ():
+                if earlier.seq < entry.seq and any(result.call_id in same for result in earlier.message.results):
+                    form = tile.forms.get(earlier.seq)
+                    return form is not None and form.reducer == self.name
+        return False
 
     def _fold(self, view: View, tile: Tile, entry: Entry, shown: Collection[str]) -> Fold | None:
         def change(result: ToolResult) -> str | None:
@@ -250,11 +256,11 @@ class RepeatNotices:
         for _, tile, entry in result_entries(view):
             form = tile.forms.get(entry.seq)
             if form is not None and form.reducer == self.name:
-                left_out = _lines(entry.message.results) - _lines(form.shown[0].results)
+                left_out = view.texts.lines(entry.message) - view.texts.lines(form.shown[0])
                 gone = {line for line in left_out if len(line) > _TRIVIAL_CHARS} - shown
                 if gone and (fold := self._fold(view, tile, entry)) is not None:
                     yield fold
-            shown |= _lines(tile.form(entry).results)
+            shown |= view.texts.lines(tile.form(entry))
 
     def _fold(self, view: View, tile: Tile, entry: Entry) -> Fold | None:
         def change(result: ToolResult) -> str | None:
@@ -292,7 +298,3 @@ def new_lines(text: str, shown: Collection[str], context: int = 2) -> str:
         out += [f"[{end - at} lines as shown above]"] if end - at >= _LEAST_RUN else lines[at:end]
         at = end
     return "\n".join(out)
-
-
-def _lines(results: Sequence[ToolResult]) -> set[str]:
-    return {line.strip() for result in results for line in result.text.splitlines()}

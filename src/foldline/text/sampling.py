@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter as Spread
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from foldline.messages import Message
 from foldline.text.identifiers import ALARM, names, names_of_each
 from foldline.tokens import Counter
 
@@ -120,6 +121,14 @@ class Passages:
     """Of each name, how many pieces have it."""
 
 
+# Messages whose lines are remembered: more than stand in the tail in which repeated lines are looked for.
+_MOST_MESSAGES = 512
+
+# Calls whose results may still come, and results that a second read may bring again: the newest are remembered. A
+# shorter result is never cut.
+_MOST_CALLS, _MOST_READS, _LONG_READ = 256, 8_192, 400
+
+
 class TextMemory:
     """What was found in the texts of one session, kept while it may be needed again.
 
@@ -132,6 +141,48 @@ class TextMemory:
         self._passages: _Recent[Passages] = _Recent(most_chars)
         self._names: _Recent[frozenset[str]] = _Recent(most_chars)
         self._tokens: _Recent[int] = _Recent(most_chars)
+        self._lines: dict[int, tuple[Message, frozenset[str]]] = {}
+        self._calls: dict[str, int] = {}
+        self._reads: dict[int, list[int]] = {}
+
+    def note_reads(self, seq: int, message: Message) -> None:
+        """Note the calls of a message, and the long results that it brings. O(size)."""
+        for call in message.calls:
+            if len(self._calls) >= _MOST_CALLS:
+                del self._calls[next(iter(self._calls))]
+            # A call without arguments ("next_page") brings something else each time.
+            bare = call.arguments.strip() in ("", "{}")
+            self._calls[call.id] = 0 if bare else hash((call.name, call.arguments))
+        for result in message.results:
+            text, called = result.text, self._calls.get(result.call_id, 0)
+            if called and len(text) >= _LONG_READ:
+                if len(self._reads) >= _MOST_READS:
+                    del self._reads[next(iter(self._reads))]
+                self._reads.setdefault(hash((called, text)), []).append(seq)
+
+    def earlier_reads(self, seq: int, call: str, arguments: str, text: str) -> int:
+        """Return how often the same call had brought the same long text before message `seq`."""
+        # By hash, not by the entries: folded ones may have been released, and no request may depend on that.
+        reads = self._reads.get(hash((hash((call, arguments)), text)), ())
+        return sum(earlier < seq for earlier in reads)
+
+    def lines_of_each(self, messages: Iterable[Message]) -> list[frozenset[str]]:
+        """Return the lines of the results of each message, without blanks around them. O(size) once for each."""
+        out: list[frozenset[str]] = []
+        for message in messages:
+            # By identity: a message is a value that never changes, and to hash one would read all of it.
+            found = self._lines.get(id(message))
+            if found is None or found[0] is not message:
+                if len(self._lines) >= _MOST_MESSAGES:
+                    self._lines = dict(list(self._lines.items())[_MOST_MESSAGES // 2 :])
+                texts = [result.text for result in message.results]
+                found = self._lines[id(message)] = message, frozenset(map(str.strip, "\n".join(texts).splitlines()))
+            out.append(found[1])
+        return out
+
+    def lines(self, message: Message) -> frozenset[str]:
+        """Return the lines of the results of a message. O(size) once."""
+        return self.lines_of_each((message,))[0]
 
     def passages(self, text: str) -> Passages:
         """Return the passages of a text that is scored as a whole. O(size) once."""

@@ -28,6 +28,7 @@ __all__ = [
     "entries_of",
     "history",
     "joint_places",
+    "leading_system_tokens",
     "total_amounts",
 ]
 
@@ -114,7 +115,9 @@ class Tile:
     @property
     def system(self) -> bool:
         """Whether it holds system text."""
-        # A list, not a generator: that would be entered anew for each entry, several times a turn.
+        # No generator: that would be entered anew for each entry, several times a turn.
+        if len(self.entries) == 1:
+            return self.entries[0].message.role == "system"
         return "system" in [entry.message.role for entry in self.entries]
 
     def count(self) -> tuple[int, int]:
@@ -174,6 +177,16 @@ class VisibleMessage:
     agent_visible: bool
     user_visible: bool
     kind: str
+
+
+def leading_system_tokens(tiles: Iterable[Tile]) -> int:
+    """Tokens of the system text that the tiles begin with. O(tiles of system text)."""
+    tokens = 0
+    for tile in tiles:
+        if not tile.system:
+            break
+        tokens += tile.tokens
+    return tokens
 
 
 def history(tiles: Sequence[Tile]) -> Iterator[VisibleMessage]:

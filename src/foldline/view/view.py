@@ -38,6 +38,7 @@ from foldline.view.tiles import (
     entries_of,
     history,
     joint_places,
+    leading_system_tokens,
 )
 from foldline.view.transcript import Entry, Fold, Repair, Seq
 from foldline.view.user_words import asks, keeps_user_words, speaks
@@ -209,10 +210,7 @@ class View:
     @property
     def fixed_tokens(self) -> int:
         """Size of the tools and the leading system text, which no fold can reduce. O(leading tiles)."""
-        leading = 0
-        while leading < len(self.tiles) and self.tiles[leading].system:
-            leading += 1
-        return self.base_tokens + self.between(0, leading)
+        return self.base_tokens + leading_system_tokens(self.tiles)
 
     def newest(self, share: float, target_tokens: int) -> int:
         """First tile of the tail that stays when the view lands at `target_tokens`: `share` of its room for history.
@@ -405,6 +403,7 @@ class View:
         # by `at`, the second by `edits`; all else is the same for the four.
         message = entry.message
         self.entries[entry.seq] = entry
+        self.texts.note_reads(entry.seq, message)
         at = len(self.tiles)
         if placed.joins is not None and self.reaches(placed.joins):
             at = self.index(placed.joins)
