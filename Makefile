@@ -60,7 +60,12 @@ demo: .venv ## the agent at work here for a minute, then recorded sessions under
 	$(BIN)/python examples/demo_agent.py --seconds $(DEMO_SECONDS)
 	$(BIN)/foldline replay $(SESSIONS) --policy $(POLICIES) --window $(WINDOW) --html build/replay.html
 
-test: lint types unit contract ## all that must hold before a change is taken
+# mypy runs beside the tests, which wait for processes and servers now and then. Its report comes last.
+test: lint .npm ## all that must hold before a change is taken
+	@mkdir -p build
+	@$(MAKE) --no-print-directory types > build/types.txt 2>&1 & types=$$!; \
+		$(MAKE) --no-print-directory unit; unit=$$?; wait $$types; found=$$?; cat build/types.txt; exit $$((unit | found))
+	@$(MAKE) --no-print-directory contract
 
 lint: .venv ## ruff: rules and form
 	$(BIN)/ruff check .
