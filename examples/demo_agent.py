@@ -178,7 +178,7 @@ async def explore(
         more_tools=narrow_tools(workspace),
     )
     stored = FileStore(sessions).create(dialect=provider.dialect, model=provider.model)
-    agent = assemble(parts, emit=score, stored=stored)
+    agent = assemble(parts, tell=score, stored=stored)
     agent.max_iterations = 4  # a short turn, so that time and calls are looked at often
     until = time.monotonic() + seconds
     turn = 0

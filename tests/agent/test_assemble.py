@@ -59,7 +59,7 @@ async def assembled(
                 calls=more.pop("calls", calls),
                 **more,
             )
-            agent = assemble(parts, emit=(heard if heard is not None else []).append, stored=stored)
+            agent = assemble(parts, tell=(heard if heard is not None else []).append, stored=stored)
             try:
                 yield agent
             finally:
@@ -163,7 +163,7 @@ def test_sub_agents_are_counted_by_the_session_whatever_the_agent_is_assembled_a
                 window_tokens=16_000,
                 allowed=nobody,
             )
-            again = assemble(parts, emit=heard.append, session=agent.session)
+            again = assemble(parts, tell=heard.append, session=agent.session)
             await again.run("Go on.")
         return [event.text for event in heard if isinstance(event, ToolFinished)]
 

@@ -99,7 +99,7 @@ def delegate(home: Path) -> str:
                     allowed=nobody,
                     calls=calls,
                 )
-                agent = assemble(parts, emit=lambda event: None, stored=stored)
+                agent = assemble(parts, tell=lambda event: None, stored=stored)
                 await agent.run("Delegate this.")
                 request = await agent.session.prepare()
                 (home / "next.json").write_text(

@@ -109,7 +109,7 @@ async def agent_of(
             more_tools=tools,
             calls=log,
         )
-        agent = assemble(parts, emit=([] if heard is None else heard).append, stored=stored)
+        agent = assemble(parts, tell=([] if heard is None else heard).append, stored=stored)
         try:
             yield agent
         finally:

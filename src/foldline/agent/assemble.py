@@ -87,7 +87,7 @@ class Parts:
 def assemble(
     parts: Parts,
     *,
-    emit: Listener,
+    tell: Listener,
     stored: StoredSession | None = None,
     session: AgentSession | None = None,
     parent: _SubAgents | None = None,
@@ -95,9 +95,9 @@ def assemble(
 ) -> Agent:
     """Assemble an agent: with the session in `stored`, or with a live `session` of the same dialect.
 
-    `emit` receives every event of its turns. O(log). Raises InvalidInput.
+    `tell` receives every event of its turns. O(log). Raises InvalidInput.
     """
-    settings, provider = parts.settings, parts.provider
+    settings, provider, emit = parts.settings, parts.provider, tell
     stored = stored if session is None else session.stored
     agents = _SubAgents(parts, emit, stored, parent)
     toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
@@ -206,7 +206,7 @@ class _SubAgents:
         with ExitStack() as stack:
             if own is not None:
                 stack.callback(own.close)
-            agent = assemble(replace(parts, allowed=allowed), emit=forward, stored=own, parent=self)
+            agent = assemble(replace(parts, allowed=allowed), tell=forward, stored=own, parent=self)
             ended = await agent.run(task)
             try:
                 agent.session.save()

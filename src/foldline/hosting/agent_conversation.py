@@ -88,7 +88,7 @@ class AgentConversation:
             elif self._stored is not None:
                 await self._load_stored(parts)
             if self._agent is None:  # `_load_stored` has one already if it carried the session over
-                self._agent = assemble(parts, emit=self._emit, stored=self._stored)
+                self._agent = assemble(parts, tell=self._emit, stored=self._stored)
         return self._agent
 
     async def run_turn(self, text: str) -> TurnEnded:
@@ -196,7 +196,7 @@ class AgentConversation:
         return with_policy(await self.runtime.parts(self._allowed), self._policy)
 
     def _reassembled(self, agent: Agent, parts: Parts) -> Agent:
-        return assemble(parts, emit=self._emit, session=agent.session)
+        return assemble(parts, tell=self._emit, session=agent.session)
 
     async def _load_stored(self, parts: Parts) -> None:
         """Fit a stored session to the current model and policy. A session of another dialect is carried over."""
@@ -262,7 +262,7 @@ def carry_over(context: Context, parts: Parts, *, emit: Listener, stored: Stored
     pinned = {id(m) for tile in context.view.tiles if tile.pinned for m in tile.messages}
     # What the model was shown, not the whole log: the new model may have a smaller window.
     converted = convert_all([replace(m, pinned=True) if id(m) in pinned else m for m in shown], codec)
-    agent = assemble(parts, emit=emit, stored=stored)
+    agent = assemble(parts, tell=emit, stored=stored)
     record_messages(agent.session, converted.messages)
     if converted.lost:
         emit(Notice(f"Not carried over: {', '.join(converted.lost)}."))

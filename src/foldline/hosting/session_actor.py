@@ -373,7 +373,7 @@ class SessionActor:
         header = recording.header
         if header.dialect != parts.provider.dialect:
             return SessionState(recording.replay(), header, recording.tally)
-        settings = assemble(parts, emit=lambda event: None).session.settings
+        settings = assemble(parts, tell=lambda event: None).session.settings
         context = recording.replay(
             model=parts.provider.model,
             window=parts.window_tokens,

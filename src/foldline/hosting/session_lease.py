@@ -98,7 +98,7 @@ class SessionLease:
         agent, _ = self.current
         parts = replace(await self._runtime.parts(self._allowed), writes_in_thread=True)
         parts = with_policy(parts, selected)
-        self.agent = await run_to_end(assemble, parts, emit=self._emit_in_loop, session=agent.session)
+        self.agent = await run_to_end(assemble, parts, tell=self._emit_in_loop, session=agent.session)
 
     async def save(self) -> None:
         """Write the snapshot. Nothing depends on it: a full disk is reported, and ends nothing."""
@@ -148,7 +148,7 @@ class SessionLease:
                 raise DialectMismatch(self.name, stored.header.dialect, parts.provider.dialect)
             if stored.tally.running:  # its process was killed during a turn
                 stored.turn("ended", reason="interrupted")
-            return assemble(_with_own_policy(parts, stored), emit=self._emit_in_loop, stored=stored)
+            return assemble(_with_own_policy(parts, stored), tell=self._emit_in_loop, stored=stored)
         except BaseException:
             # Without this the lease would keep every other process out until it expires.
             stored.release()
