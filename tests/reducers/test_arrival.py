@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from tests.reducers.views import LINE, applied, call, commit_all, folds_of, need_of, result, says, user, view_of
 
 from foldline import POLICIES, Context
+from foldline.catalog.models import CACHE_RULES
 from foldline.messages import Wire
-from foldline.reducers.arrival import RepeatedLines, ShortenNew, even_limit, new_lines, pages
+from foldline.reducers.arrival import RepeatedLines, RepeatNotices, ShortenNew, even_limit, new_lines, pages
+from foldline.reducers.mask import Mask
+from foldline.reducers.stages import ShortenByRent
 from foldline.view.transcript import Fold
 from foldline.view.view import View
 
@@ -197,6 +200,41 @@ def test_no_notice_points_to_lines_that_a_fold_has_taken() -> None:
             shown_so_far |= rows_of(text)
     assert corrected
     assert any(isinstance(event, Fold) and not event.form for event in context.events)
+
+
+def test_a_line_that_a_tool_wrote_like_a_notice_is_left_as_it_is() -> None:
+    imitation = "[37 lines as shown above]"
+    view = view_of(
+        [user("go"), *read("a", rows(0, 100)), says("ok"), *read("b", f"{rows(0, 100)}\n{imitation}\nend", "b.py")]
+    )
+    commit_all(view, folds_of(RepeatedLines(), view, need_of(view, fresh=4, window=WINDOW)))
+    applied(Mask(keep_first=0, keep_last=1), view)
+    commit_all(view, folds_of(RepeatNotices(), view, need_of(view)))
+    text = shown(view)[-1]
+    assert "lines cut]" in text and imitation in text
+
+
+def test_a_repeat_too_large_for_the_tail_is_left_to_the_cut() -> None:
+    view = view_of([user("go"), *read("a", rows(0, 100)), says("ok"), *read("b", rows(0, 2_000), path="b.py")])
+    need = need_of(view, fresh=4, window=WINDOW)
+    assert folds_of(RepeatedLines(), view, need) == []
+    commit_all(view, folds_of(ShortenNew(), view, need))
+    assert view.estimated_tokens < 0.6 * WINDOW
+
+
+def test_a_part_stays_a_part_when_it_is_shortened_by_rent() -> None:
+    context = Context(window=40_000, max_output_tokens=0, policy="economical")
+    context.append(user("go"))
+    for number in range(3):
+        context.extend([*read(f"r{number}", rows(0, 4_000)), says("Again.")])
+        context.prepare()
+    view = context.view
+    need = replace(need_of(view), cache_rule=CACHE_RULES["none"], requests=50)
+    for _ in range(30):
+        context.append(says("ok"))
+    commit_all(view, folds_of(ShortenByRent(), view, need))
+    third = rows_of(shown(view)[2])
+    assert third and "row_0 = value_0 of the table" not in third
 
 
 def sent_wires(context: Context) -> list[Wire]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -108,7 +109,7 @@ class Codec(Protocol):
         """
 
 
-class MessageCodec:
+class MessageCodec(ABC):
     """The steps that codecs share: what differs is how a message is read, revised and mended.
 
     `mend` returns the JSON as the provider accepts it (the same object if it is accepted, None if nothing can be sent)
@@ -125,9 +126,9 @@ class MessageCodec:
         # Functions, not methods to override: sanitizing a message must not cost a call more for sharing this.
         self._mend, self._revise, self._content = mend, revise, content
 
+    @abstractmethod
     def read(self, wire: Wire) -> Message:
         """Read a JSON object; every codec has its own reader."""
-        raise NotImplementedError
 
     def write(self, message: Message) -> Wire:
         """Return the JSON object of a message. Raises InvalidInput for parts that the dialect cannot hold."""

@@ -1,8 +1,8 @@
 """What a result is shown as when it arrives, before it is sent for the first time.
 
 Nothing that stands in a provider's cache changes here, so that it costs nothing but what is left out. What an agent has
-just requested is what it uses next: of the lines of a fresh result, half are used by the next reply or not at all. So a
-result stays whole whenever the request can be made to fit with it (docs/design/011-stages.md).
+just requested is what it uses next. So a result stays whole whenever the request can be made to fit with it
+(docs/design/011-stages.md has the figures).
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def even_limit(sizes: Sequence[int], room: int) -> int:
 
 # --- lines shown before -----------------------------------------------------------------------------------------------
 
-_POINTING = re.compile(r"\[(\d+) lines as shown above\]")
+_POINTING = re.compile(r"^\[(\d+) lines as shown above\]$")
 
 # Fewer lines than this stay: the notice would be as long.
 _LEAST_RUN = 4
@@ -177,16 +177,18 @@ class RepeatedLines:
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per fresh result with repeated lines. O(new) where none is long enough, else O(results shown)."""
         first = view.index(need.fresh) if need.fresh else 0
+        room = int(self.share * (need.limit_tokens - view.fixed_tokens))
         due: set[Seq] = set()
         for _, tile, entry in result_entries(view, first):
-            if entry.seq >= need.fresh and entry.seq not in tile.forms:
+            # A larger one is cut by `ShortenNew`, which leaves alone what has a notice already.
+            if entry.seq >= need.fresh and entry.seq not in tile.forms and entry.tokens <= room:
                 for result in entry.message.results:
                     text = result.text
                     if len(text) >= self.least_chars and "\n" in text:
                         due.add(entry.seq)
         if not due:
             return ()
-        return self._folds(view, view.tail(int(self.share * (need.limit_tokens - view.fixed_tokens))), due)
+        return self._folds(view, view.tail(room), due)
 
     def _folds(self, view: View, first: int, due: Collection[Seq]) -> Iterable[Fold]:
         """Folds of the results in `due`, whose lines are looked for from tile `first` on."""
@@ -263,9 +265,12 @@ class RepeatNotices:
             shown |= view.texts.lines(tile.form(entry))
 
     def _fold(self, view: View, tile: Tile, entry: Entry) -> Fold | None:
+        own = view.texts.lines(entry.message)  # a tool may have written such a line itself
+
         def change(result: ToolResult) -> str | None:
-            new = _POINTING.sub(r"[\1 lines cut]", result.text)
-            return None if new == result.text else new
+            lines = result.text.split(LINE_BREAK)
+            new = [line if line in own else _POINTING.sub(r"[\1 lines cut]", line) for line in lines]
+            return None if new == lines else LINE_BREAK.join(new)
 
         form = tile.form(entry)
         parts = with_texts(form, change)

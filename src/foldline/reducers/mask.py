@@ -33,6 +33,7 @@ __all__ = [
     "compact_old_context",
     "estimate_context_size",
     "masked",
+    "source_of",
     "truncate_tool_results",
     "viewed",
 ]
@@ -232,25 +233,24 @@ class ShortenOld:
                 new = shorten(text, max(12, limit // many), view)
                 return None if new == text else new
 
-            # From the original, so that extracts are not cut twice. A placeholder or a part replaced a result on
-            # purpose: it stays, whichever reducer made it.
-            replaced = form is not None and _holds_placeholder(form.shown[0], entry.message)
-            parts = with_texts(form.shown[0] if form is not None and replaced else entry.message, change)
+            parts = with_texts(source_of(tile, entry), change)
             reason = f"an old result of {size:,} tokens; the lines that bring names stay"
             fold = form_fold(view, tile, entry, parts, reducer=self.name, reason=reason)
             if fold is not None:
                 yield fold
 
 
-def _holds_placeholder(shown: Message, original: Message) -> bool:
-    """Whether a form shows one line in brackets in place of a result, or a part of it that was read by itself."""
-    texts = {result.call_id: result.text for result in original.results}
-    return any(
+def source_of(tile: Tile, entry: Entry) -> Message:
+    """What a result is shortened from: as it came, so that extracts are not cut twice."""
+    # A placeholder (one line in brackets: docs/reducers.md) or a part read by itself replaced it on purpose.
+    shown, texts = tile.form(entry), {result.call_id: result.text for result in entry.message.results}
+    replaced = any(
         result.text.endswith("]")
         and ((result.text.startswith("[") and "\n" not in result.text) or result.text.endswith(NEXT_PART))
         and result.text != texts.get(result.call_id)
         for result in shown.results
     )
+    return shown if replaced else entry.message
 
 
 # --- on plain JSON messages, as the autopilot system has them ---------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Final
 
 from foldline.messages import ToolResult
 from foldline.reducers.base import form_fold, with_texts
+from foldline.reducers.mask import source_of
 from foldline.reducers.truncate import shorten
 from foldline.text.identifiers import names
 from foldline.view.budget import Need
@@ -249,8 +250,7 @@ class ShortenByRent:
             new = shorten(result.text, limit, view)
             return None if new == result.text else new
 
-        # From the result as it came: an extract of an extract would lose the lines that matter now.
-        parts = with_texts(entry.message, change)
+        parts = with_texts(source_of(tile, entry), change)
         return form_fold(view, tile, entry, parts, reducer=self.name, reason="reading it whole has cost more than this")
 
 
