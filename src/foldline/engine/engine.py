@@ -321,10 +321,17 @@ class Engine:
             # The mark is set before the work: messages may be appended while a model writes, and they have to pass the
             # guard too. The second round asks no model, so that a session that never pauses comes to an end.
             self.examined_to = self.recorder.next_seq
-            yield from self._fit_once(with_model)
+            yield from self.followed(self._fit_once(with_model))
             if self.examined_to == self.recorder.next_seq:
                 return
             with_model = False
+
+    def followed(self, steps: Steps[None]) -> Steps[None]:
+        """Run steps, and `after_fold` of the policy if they folded anything."""
+        before = 0 if self.folding is None else len(self.folding.folds)
+        yield from steps
+        if self.folding is not None and len(self.folding.folds) > before:
+            yield from self.run(self.policy.after_fold, Pressure.SOFT, 0, False)
 
     def _fit_once(self, with_model: bool) -> Steps[None]:
         """One look at the request: guard, what always runs, and a fold where one is due."""
@@ -452,7 +459,7 @@ class Engine:
                 folds.append(fold)
             if any(self.commit(fold) is None for fold in folds):
                 raise SummaryError("the session has changed under the summary")
-            yield from self.run(self.policy.after_compact, Pressure.SOFT, 0, False)
+            yield from self.run((*self.policy.after_compact, *self.policy.after_fold), Pressure.SOFT, 0, False)
         except BaseException as error:
             if isinstance(error, SummaryError):
                 self.report_failure(reducer.name, error.reason, 0, recorder.next_seq)

@@ -109,6 +109,8 @@ class Policy:
     reducers: tuple[Reducer, ...] = ()
     compactor: Compactor = field(default_factory=lambda: Summarize(keep=0.0, least_tokens=64))
     after_compact: tuple[Reducer, ...] = ()
+    after_fold: tuple[Reducer, ...] = ()
+    """Follow whatever folded, a rung or a recovery too: they correct what points to text that has gone."""
     overflow: tuple[Reducer, ...] = ()
     auto: bool = True
     consent_at: float | None = None

@@ -197,7 +197,7 @@ def _ours() -> list[Policy]:
             newest_share=0.7,
             guard=_guard(share=0.35, of_result=0.30),
             reducers=_reducers(0.6),
-            after_compact=notices,
+            after_fold=notices,
         ),
         Policy(
             name="cost",
@@ -208,7 +208,7 @@ def _ours() -> list[Policy]:
             guard=_guard(share=0.035, of_result=0.05),
             always=rent,
             reducers=_reducers(0.4),
-            after_compact=notices,
+            after_fold=notices,
         ),
         Policy(
             name="quality",
@@ -218,7 +218,7 @@ def _ours() -> list[Policy]:
             newest_share=0.7,
             guard=_guard(share=0.50, of_result=0.20, group=0.60),
             reducers=_reducers(0.8, images=2),
-            after_compact=notices,
+            after_fold=notices,
         ),
         Policy(
             name="economical",
@@ -230,7 +230,7 @@ def _ours() -> list[Policy]:
             guard=_guard(share=0.20, of_result=0.20),
             always=rent,
             reducers=_reducers(0.4),
-            after_compact=notices,
+            after_fold=notices,
             economical=True,
         ),
     ]

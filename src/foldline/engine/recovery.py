@@ -134,6 +134,7 @@ def _fold(engine: Engine, failure: Failure, before: int, with_model: bool) -> St
     with _refused(engine, failure):
         yield from engine.run(policy.overflow, Pressure.OVERFLOW, 0, False)
         yield from engine.run((*policy.reducers, *OVERFLOW), Pressure.OVERFLOW, max(1.0, target), with_model)
+        yield from engine.run(policy.after_fold, Pressure.OVERFLOW, 0, False)
         _smaller(engine, before)
     return "fold"
 
