@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from foldline.failures.classification import classify
     from foldline.failures.failure import Failure
     from foldline.reducers.base import Ask, Reducer
+    from foldline.view.origins import Origin
     from foldline.view.transcript import Entry, Fold, Repair, Unfold, Usage
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "FoldlineError",
     "InvalidInput",
     "MissingExtra",
+    "Origin",
     "Policy",
     "ProviderError",
     "Recovery",
@@ -76,6 +78,7 @@ _NAMES = {
     "foldline.failures.classification": "classify",
     "foldline.failures.failure": "Failure",
     "foldline.reducers.base": "Ask Reducer",
+    "foldline.view.origins": "Origin",
     "foldline.view.transcript": "Entry Fold Repair Unfold Usage",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -37,7 +37,7 @@ def gives(*blocks: Wire) -> Wire:
 
 def arranged(wires: Sequence[Wire], dialect: str = "anthropic", **given: Any) -> tuple[list[Wire], list[str]]:
     block = [(seq, codec(dialect).read(wire)) for seq, wire in enumerate(wires)]
-    messages, repairs = arrange(codec(dialect), block, **given)
+    messages, _, repairs = arrange(codec(dialect), block, **given)
     return [dict(codec(dialect).write(message)) for message in messages], [repair.rule for repair in repairs]
 
 

@@ -55,7 +55,8 @@ def placed(wires: Sequence[Wire], dialect: str = "openai-chat") -> list[Placemen
 
 
 def arranged(wires: Sequence[Wire], dialect: str = "openai-chat") -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
-    return arrange(codec(dialect), [(seq, codec(dialect).read(wire)) for seq, wire in enumerate(wires)])
+    messages, _, repairs = arrange(codec(dialect), [(seq, codec(dialect).read(wire)) for seq, wire in enumerate(wires)])
+    return messages, repairs
 
 
 def sent(wires: Sequence[Wire], dialect: str = "openai-chat") -> list[Wire]:

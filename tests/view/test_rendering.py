@@ -56,12 +56,12 @@ SESSIONS = st.lists(st.tuples(_ITEMS, _HIDDEN), min_size=1, max_size=40)
 
 
 def rendered(view: View, tile: Tile) -> tuple[Any, ...]:
-    """A block from scratch: messages as JSON, sizes, repairs."""
+    """A block from scratch: messages as JSON, the entries in them, sizes, repairs."""
     renderer = TileRenderer(view.codec, view.counter, counts_bytes=True)
-    messages, weights, repairs = renderer.block(tile, tile.forms)
+    messages, sources, weights, repairs = renderer.block(tile, tile.forms)
     faults = tuple(Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
     late = (Repair(tile.late, "late-result", _late_detail(tile)),) if tile.late is not None and not repairs else ()
-    return [view.codec.write(m) for m in messages], weights, (*faults, *repairs, *late)
+    return [view.codec.write(m) for m in messages], sources, weights, (*faults, *repairs, *late)
 
 
 def _late_detail(tile: Tile) -> str:
@@ -78,7 +78,8 @@ def test_what_has_grown_is_what_would_be_rendered_from_scratch(items: Sequence[t
         context.append(wire, agent_visible=not hidden)
         total = content = 0
         for tile in view.tiles:
-            wires, weights, repairs = rendered(view, tile)
+            wires, sources, weights, repairs = rendered(view, tile)
+            assert tile.sources == sources
             assert [view.codec.write(m) for m in tile.messages] == wires
             assert (tile.weights, tile.repairs) == (weights, repairs)
             assert tile.contents == list(map(content_bytes, tile.messages))

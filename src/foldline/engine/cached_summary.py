@@ -16,6 +16,7 @@ from foldline.errors import ProviderError, SummaryError
 from foldline.messages import Json, Reasoning
 from foldline.reducers.base import Ask
 from foldline.view.budget import TokenLimits
+from foldline.view.origins import OURS, shown_origins
 from foldline.view.request import Request
 from foldline.view.system_and_tools import System, SystemAndTools, Tools
 from foldline.view.transcript import Seq, Usage
@@ -143,11 +144,12 @@ class CachedSummary:
             return None  # tools and system text stand first: another of them is another prompt from its first token on
         if any(map(_runs_at_the_provider, request.tools or ())):
             return None
-        messages, tokens, stop = request.messages, request.tokens, self._stop
+        messages, tokens, stop, origins = request.messages, request.tokens, self._stop, request.origins
         if ask.stop > stop:
             # The span reaches beyond what was sent. What has come since may be appended, as long as all before it is
             # still the same: a fold in between would break the prefix.
             messages, tokens, stop = view.shown(), max(tokens, view.tokens), view.tiles[-1].stop
+            origins = tuple(shown_origins(view.tiles, lead=view.has_lead))
             if messages[: len(request.messages)] != request.messages:
                 return None
         if self._paused if messages is request.messages else view.tiles[-1].waiting:
@@ -182,6 +184,7 @@ class CachedSummary:
             folds=(),
             once=len(messages) - len(request.messages) + 1,
             kept=staying,
+            origins=(*origins, OURS),
         )
         return replace(question, request=whole)
 

@@ -158,6 +158,7 @@ class Engine:
             asked=usage,
             breaks_at=breaks_at,
             lasts_until=lasts_until,
+            origins=self.outgoing.origins(view.origins()),
         )
         self.cached_summary.sent(request, view, recorder.next_seq, preamble)
         return request

@@ -153,5 +153,5 @@ def _fault(codec: Codec, fold: Fold) -> str:
         block.append((fold.start, message))
     if fold.form:
         return "" if len(block) == 1 else "one message in another form is one message"
-    _, repairs = arrange(codec, block)
+    *_, repairs = arrange(codec, block)
     return repairs[0].detail if repairs else ""

@@ -16,6 +16,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import Wire
 from foldline.tokens import ESTIMATE, Counter, message_tokens, system_tokens, tools_tokens
 from foldline.view.budget import TokenLimits
+from foldline.view.origins import Origin
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair
 
@@ -26,6 +27,8 @@ __all__ = ["Fit", "check", "count", "fit"]
 class Fit:
     """A history that fits: `tokens` with system text and tools, the folds made and the repairs in effect.
 
+    `origins` says of each message which of the given ones it shows or stands for, by their indexes.
+
     `tools` are those to send: the given ones, with fewer cache markers where the provider accepts no more.
     """
 
@@ -35,6 +38,7 @@ class Fit:
     folds: tuple[Fold, ...]
     repairs: tuple[Repair, ...]
     tools: Tools = None
+    origins: tuple[Origin, ...] = ()
 
 
 def fit(
@@ -88,6 +92,7 @@ def fit(
         folds=tuple(fold for fold in request.folds if isinstance(fold, Fold)),
         repairs=request.repairs,
         tools=request.tools,
+        origins=request.origins,
     )
 
 

@@ -16,7 +16,7 @@ from foldline.codecs.base import Codec
 from foldline.codecs.blocks import with_session_fields
 from foldline.messages import Message, Opaque, Part, Reasoning, ToolCall, ToolResult
 from foldline.view.open_calls import RememberedCall, late_answer_note, late_result_note
-from foldline.view.transcript import Repair, Seq
+from foldline.view.transcript import Repair, Seq, Sources
 
 __all__ = ["NO_RESULT", "LateCalls", "arrange", "is_paired", "is_reasoning", "only_answers"]
 
@@ -54,8 +54,8 @@ def arrange(
     late_calls: LateCalls | None = None,
     left_out: Collection[str] = (),
     ended: bool = False,
-) -> tuple[tuple[Message, ...], tuple[Repair, ...]]:
-    """The messages of a block as the provider accepts them, and what had to be repaired. O(block).
+) -> tuple[tuple[Message, ...], tuple[Sources, ...], tuple[Repair, ...]]:
+    """The messages of a block as the provider accepts them, the entries in each, and what was repaired. O(block).
 
     `block` holds the visible messages of a run of entries that is closed under grouping; `ended` says that other
     messages follow it, so that the provider continues nothing in it. `left_out` are pairs whose answer is a note
@@ -66,12 +66,12 @@ def arrange(
         found.append(seq, message)
     if ended:
         found.settle(())
-    out = found.render()
+    out, sources = found.render()
     before = [message for _, message in block]
     # By identity: a legal history must come out as the very objects that went in, or its prefix would be sent anew.
     if not found.repairs and (len(out) != len(before) or any(a is not b for a, b in zip(out, before, strict=True))):
         found.repairs.append(Repair(block[0][0], "pairing", "results moved next to their calls"))
-    return tuple(out), tuple(found.repairs)
+    return tuple(out), tuple(sources), tuple(found.repairs)
 
 
 @dataclass(slots=True, eq=False)
@@ -88,10 +88,11 @@ class _Turn:
 
 @dataclass(slots=True, eq=False)
 class _Single:
-    """A message that belongs to no turn."""
+    """A message that belongs to no turn; `ours` where it shows nothing of its entry."""
 
     seq: Seq
     message: Message
+    ours: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -159,7 +160,7 @@ class _Arrangement:
             if message is None:
                 continue
             del self._open_halves[opened]
-            half.missing_result = _Single(half.seq, message)
+            half.missing_result = _Single(half.seq, message, ours=True)
             half.repair = Repair(half.seq, "missing-result", f"call {opened!r} has no result")
             self.repairs.append(half.repair)
             self._order.append(half.missing_result)
@@ -237,7 +238,7 @@ class _Arrangement:
             self._order.append(_Single(seq, self.codec.revise(message, others)))
         elif self.codec.one_turn and not answers and len(self._order) == shown:
             # Without something of the user two turns of the model would meet, which Gemini refuses.
-            self._order.append(_Single(seq, self.codec.note(NO_CALL)))
+            self._order.append(_Single(seq, self.codec.note(NO_CALL), ours=True))
 
     def _is_of_stored(self, call_id: str) -> bool:
         """Whether an output answers a call of the provider's, or one that only the server has."""
@@ -310,6 +311,7 @@ class _Arrangement:
         half = self._settled.pop(opened, None)
         if half is not None and half.missing_result is not None and half.repair is not None:
             half.missing_result.seq, half.missing_result.message = seq, self.codec.revise(message, [part])
+            half.missing_result.ours = False
             self.repairs.remove(half.repair)
             self.repairs.append(Repair(seq, "pairing", "results moved next to their calls"))
             self._closed.add(opened)
@@ -343,39 +345,54 @@ class _Arrangement:
 
     # --- rendering ----------------------------------------------------------------------------------------------------
 
-    def render(self) -> list[Message]:
-        """The messages in order; calls still open get a stand-in result."""
+    def render(self) -> tuple[list[Message], list[Sources]]:
+        """The messages in order, and the entries in each; calls still open get a stand-in result."""
         out: list[Message] = []
+        sources: list[Sources] = []
         for item in self._order:
-            out += self._render_turn(item) if isinstance(item, _Turn) else [item.message]
-        return out
+            if isinstance(item, _Turn):
+                messages, seqs = self._render_turn(item)
+                out += messages
+                sources += seqs
+            else:
+                out.append(item.message)
+                sources.append(() if item.ours else (item.seq,))
+        return out, sources
 
-    def _render_turn(self, turn: _Turn) -> list[Message]:
+    def _render_turn(self, turn: _Turn) -> tuple[list[Message], list[Sources]]:
         out = [message for _, message in turn.messages]
+        called: list[Sources] = [(seq,) for seq, _ in turn.messages]
         if self.codec.itemised:
             # Responses API: "reasoning item provided without its required following item" refuses the whole request.
             while out and is_reasoning(out[-1]):
                 out.pop()
+                called.pop()
                 seq = turn.messages[len(out)][0]
                 self.repairs.append(Repair(seq, "reasoning-alone", "reasoning without the item it led to"))
         if self.codec.one_turn and len(out) > 1:
             out = [self.codec.revise(out[0], [part for message in out for part in message.parts])]
+            called = [tuple(seq for seq, _ in turn.messages)]
             self.repairs.append(Repair(turn.messages[-1][0], "call-place", "turns of the model joined in one message"))
         # A stand-in rather than a dropped call: the model sees that it called, and will not take the work for done.
         answers = [message for _, message in turn.results]
+        sources: list[Sources] = [(seq,) for seq, _ in turn.results]
         for call in turn.open.values():
             self.repairs.append(Repair(turn.messages[0][0], "missing-result", f"call {call.id!r} has no result"))
             answers.append(self.codec.answer(call, NO_RESULT))
+            sources.append(())
         if len(answers) > 1 and (merged := self.codec.merge(answers)) is not None:
             if not any(repair.rule == "missing-result" for repair in self.repairs):
                 self.repairs.append(
                     Repair(turn.results[-1][0], "split-results", "results of one turn joined in one message")
                 )
-            answers = [merged]
+            answers, sources = [merged], [tuple(sorted({seq for seq, _ in turn.results}))]
         # Where results hold text only, their images go into a message of the user after them.
+        whole = answers
         answers, media = self.codec.separate_media(answers)
         if media is not None:
             seq = turn.results[-1][0]
             self.repairs.append(Repair(seq, "result-text", "images of results are sent in a message of the user"))
+            shown_apart = (seqs for was, now, seqs in zip(whole, answers, sources, strict=True) if was is not now)
+            sources.append(tuple(seq for seqs in shown_apart for seq in seqs))
             answers.append(media)
-        return out + answers
+        return out + answers, called + sources

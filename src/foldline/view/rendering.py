@@ -17,15 +17,15 @@ from foldline.messages import Message
 from foldline.tokens import Counter, content_bytes, message_tokens, wire_bytes
 from foldline.view.arrangement import arrange, is_paired, is_reasoning
 from foldline.view.tiles import JOINT, Tile, joint_places, total_amounts
-from foldline.view.transcript import Entry, Fold, Repair, Seq
+from foldline.view.transcript import Entry, Fold, Repair, Seq, Sources
 
 __all__ = ["UNDERSTOOD", "Edit", "GrowingTurn", "TileRenderer", "growing_turn"]
 
 UNDERSTOOD = "Understood."
 """The assistant's words between a message of ours and one of the user: templates want roles that alternate."""
 
-Edit: TypeAlias = tuple[int, int, tuple[Message, ...]]
-"""At a place among the rendered messages, so many of them give way to others."""
+Edit: TypeAlias = tuple[int, int, tuple[tuple[Message, Sources], ...]]
+"""At a place among the rendered messages, so many of them give way to others; the entries in each of those."""
 
 T = TypeVar("T")
 
@@ -72,14 +72,14 @@ class GrowingTurn:
             return None  # what is shown of it depends on the rest of the block, which only `arrange` looks at
         if message.role == "assistant":
             return None if self.result_count else self._item(entry.seq, message)
-        return self._result(message)
+        return self._result(entry.seq, message)
 
     def _item(self, seq: Seq, message: Message) -> tuple[Edit, ...] | None:
         if self._first is None:
             self._first = seq
         reasoning = is_reasoning(message)
         # `arrange` decides, so that a turn that grew and one that was rendered as a whole cannot differ.
-        shown, repairs = arrange(self.codec, [(seq if reasoning else self._first, message)])
+        shown, sources, repairs = arrange(self.codec, [(seq if reasoning else self._first, message)])
         if reasoning:
             self.unsent_reasoning.append((message, repairs[0]))
             return ()
@@ -87,17 +87,18 @@ class GrowingTurn:
         # A repeated id needs the order in which `arrange` matches results: the block is rendered as a whole then.
         if any(call_id in self.open for call_id in ids) or len(set(ids)) < len(shown) - 1:
             return None
-        new = (*(earlier for earlier, _ in self.unsent_reasoning), message)
+        new = (*((earlier, (repair.seq,)) for earlier, repair in self.unsent_reasoning), (message, (seq,)))
         # All of its results are still stand-ins (no result has come, see `append`), so the items end before them. The
         # later place comes first: an edit must not move the place of the next one.
         end = self.item_count + len(self.open)
-        edits = ((end, 0, shown[1:]), (self.item_count, 0, new))
+        stand_ins = tuple(zip(shown[1:], sources[1:], strict=True))
+        edits = ((end, 0, stand_ins), (self.item_count, 0, new))
         self.item_count += len(new)
         self.unsent_reasoning.clear()
         self.open.update(zip(ids, repairs, strict=True))
         return edits
 
-    def _result(self, message: Message) -> tuple[Edit, ...] | None:
+    def _result(self, seq: Seq, message: Message) -> tuple[Edit, ...] | None:
         ids = [result.call_id for result in message.results]
         if len(ids) != 1 or len(message.parts) != 1 or ids[0] not in self.open:
             return None
@@ -106,7 +107,7 @@ class GrowingTurn:
         missing_result = end + (0 if first else list(self.open).index(ids[0]))
         del self.open[ids[0]]
         self.result_count += 1
-        return (missing_result, 1, ()), (end, 0, (message,))
+        return (missing_result, 1, ()), (end, 0, ((message, (seq,)),))
 
 
 def growing_turn(codec: Codec, entries: Iterable[Entry]) -> GrowingTurn | None:
@@ -149,9 +150,10 @@ class TileRenderer:
         measured = _by_identity(zip(tile.messages, tile.contents, strict=True))
         if tile.fold is not None:
             tile.messages, tile.rendered_repairs = list(tile.fold.shown), ()
+            tile.sources = list(tile.shown_sources)
             tile.weights = list(map(self.count, tile.messages))
         else:
-            tile.messages, tile.weights, found = self.block(tile, tile.forms)
+            tile.messages, tile.sources, tile.weights, found = self.block(tile, tile.forms)
             faults = (Repair(entry.seq, "message", fault) for entry in tile.entries for fault in entry.faults)
             if tile.late is not None and not found:
                 found = (Repair(tile.late, "late-result", "it came when an answer in its place had been sent"),)
@@ -160,6 +162,7 @@ class TileRenderer:
         tile.joints = len(places)
         if places:
             tile.messages = _with(tile.messages, places, self.joint)
+            tile.sources = _with(tile.sources, places, ())
             tile.weights = _with(tile.weights, places, self.joint_tokens)
         tile.weights = _counted_weights(tile, compacted)
         # Bytes are carried over for messages that stay: of a long block most do, and each costs its size to measure.
@@ -185,8 +188,8 @@ class TileRenderer:
         """Make these edits in the messages of a block; the number of leading messages that stay. O(edits)."""
         # The messages of an edit are of the newest entries but for what `arrange` made: those are counted again.
         counted = _by_identity((entry.message, entry.tokens) for entry in tile.entries[-8:])
-        for at, gone, new in edits:
-            stop = at + gone
+        for at, gone, made in edits:
+            stop, new = at + gone, [message for message, _ in made]
             weights = [found[1] if (found := counted.get(id(message))) else self.count(message) for message in new]
             contents = list(map(content_bytes, new))
             tile.tokens += sum(weights) - sum(tile.weights[at:stop])
@@ -195,20 +198,23 @@ class TileRenderer:
                 tile.size_bytes += self.size_bytes(new) - self.size_bytes(tile.messages[at:stop])
             tile.amounts = total_amounts(new, tile.amounts - total_amounts(tile.messages[at:stop]))
             tile.messages[at:stop] = new
+            tile.sources[at:stop] = [sources for _, sources in made]
             tile.weights[at:stop] = weights
             tile.contents[at:stop] = contents
         return min((at for at, _, _ in edits), default=len(tile.messages))
 
     def block_tokens(self, tile: Tile, forms: Mapping[Seq, Fold]) -> int:
         """Tokens of a block if its entries were shown in these forms. O(block)."""
-        return sum(self.block(tile, forms)[1])
+        return sum(self.block(tile, forms)[2])
 
     def size_bytes(self, messages: Iterable[Message]) -> int:
         """Bytes of messages as JSON. O(their size)."""
         return sum(wire_bytes(self.codec.write(message)) for message in messages)
 
-    def block(self, tile: Tile, forms: Mapping[Seq, Fold]) -> tuple[list[Message], list[int], tuple[Repair, ...]]:
-        """The messages of a block in these forms, their sizes, and the repairs. O(block)."""
+    def block(
+        self, tile: Tile, forms: Mapping[Seq, Fold]
+    ) -> tuple[list[Message], list[Sources], list[int], tuple[Repair, ...]]:
+        """The messages of a block in these forms, the entries in each, their sizes, and the repairs. O(block)."""
         sized: list[tuple[Message, int]] = []
         block: list[tuple[Seq, Message]] = []
         for entry in tile.entries:
@@ -217,13 +223,13 @@ class TileRenderer:
             sized.append((form, tokens))
             if form.agent_visible:
                 block.append((entry.seq, form))
-        messages, repairs = arrange(
+        messages, sources, repairs = arrange(
             self.codec, block, late_calls=tile.late_calls, left_out=tile.left_out, ended=tile.ended
         )
         # An entry was counted when it was recorded: only what `arrange` wrote or merged is counted here.
         counted = _by_identity(sized)
         weights = [found[1] if (found := counted.get(id(message))) else self.count(message) for message in messages]
-        return list(messages), weights, repairs
+        return list(messages), list(sources), weights, repairs
 
 
 def _counted_weights(tile: Tile, compacted: Seq | None) -> list[int]:

@@ -23,8 +23,9 @@ from foldline.codecs.anthropic.cache_markers import (
 )
 from foldline.codecs.dialect import dialect_named
 from foldline.codecs.limits import MARKERS
-from foldline.codecs.openai_chat.roles import alternate_roles
+from foldline.codecs.openai_chat.roles import alternation
 from foldline.messages import Wire
+from foldline.view.origins import OURS, Origin
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Fold, Repair, Unfold, Usage
 from foldline.view.view import View
@@ -53,6 +54,8 @@ class RequestAdjuster:
     _preamble_most: int = MARKERS
     # The changed system text and tools of the last request; None when they were sent as given.
     _preamble: tuple[System, Tools] | None = None
+    # The place of each message of the last request among those of the view, where that is not its own.
+    _places: list[int | None] | None = None
 
     def adjust(
         self, wires: list[Wire], stable: int, system: System, tools: Tools
@@ -64,6 +67,7 @@ class RequestAdjuster:
         # Markers first, while each message is still the view's own object: their state is kept by message. Alternation
         # may then merge messages, and signatures come last, since they are of the messages as they are sent.
         repairs: list[Repair] = []
+        self._places = None
         out, preamble = wires, self._preamble
         row = dialect_named(self.dialect)
         if row.cache_markers:
@@ -71,7 +75,10 @@ class RequestAdjuster:
         if self.alternating and row.alternates:
             if system and not self.takes_system:
                 out, system = [{"role": "user", "content": system}, *out], None
-            out = alternate_roles(out, system=self.takes_system)
+            added = len(out) - len(wires)
+            turns = alternation(out, system=self.takes_system)
+            out = [wire for wire, _ in turns]
+            self._places = [None if at is None or at < added else at - added for _, at in turns]
             if len(out) != len(wires) or any(a is not b for a, b in zip(out, wires, strict=True)):
                 repairs.append(Repair(0, "alternation", "put in turn: the server wants roles that alternate"))
         if row.signed is not None:
@@ -86,6 +93,12 @@ class RequestAdjuster:
         same = _same(self._sent, out) if self._sent else min(stable, _same(wires, out))
         self._sent = [] if out is wires else out
         return out, system, tools, same if preamble == self._preamble else 0, tuple(repairs)
+
+    def origins(self, of_view: tuple[Origin, ...]) -> tuple[Origin, ...]:
+        """Where each message of the last request comes from, by the origins of the view's messages. O(messages)."""
+        if self._places is None:
+            return of_view
+        return tuple(OURS if at is None else of_view[at] for at in self._places)
 
     def _marks(
         self, wires: list[Wire], system: System, tools: Tools, repairs: list[Repair]
@@ -278,6 +291,10 @@ class Request:
 
     The newest `once` messages are sent this one time (a question for a summary), so that a cache written after them is
     never read. Of the messages before the question the newest `kept` stay in view, whatever the answer.
+
+    `origins` says of each message which entries it shows or stands for; empty where no session is behind the request.
+
+    `origins` say of each message which entries it shows or stands for (none where the request has no session).
     """
 
     messages: list[Wire]
@@ -293,3 +310,4 @@ class Request:
     kept: int = 0
     breaks_at: tuple[int, ...] = ()
     lasts_until: int | None = None
+    origins: tuple[Origin, ...] = ()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from foldline.codecs.limits import NO_AMOUNTS, Amounts
 from foldline.messages import Message, Wire
+from foldline.view.origins import Origin, origins_of
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Repair, Seq
 
@@ -33,6 +34,8 @@ class RunningTotals:
         self._sums: list[int] = [0]
         self._offsets: list[int] = [0]
         self._wires: list[Wire] = []
+        self.origins: list[Origin] = []
+        """Where each message of the last call of `wires` comes from (read-only)."""
         # The first tile whose messages may differ from `_wires`.
         self._dirty = 0
         # Leading messages of that tile that are as in `_wires` all the same.
@@ -122,8 +125,10 @@ class RunningTotals:
         # The last message that is surely as it was: all before it keeps its place and its object.
         keep = self._offsets[self._dirty] + kept
         fresh: list[Wire] = []
+        origins: list[Origin] = []
         for tile in tiles[self._dirty :]:
             fresh += map(self._write, tile.messages[kept:])
+            origins += origins_of(tile, kept)
             self._offsets.append(keep + len(fresh))
             kept = 0
         # Rendered anew is not changed: a refreshed tile often gives the same JSON, which is still in the cache.
@@ -132,7 +137,7 @@ class RunningTotals:
             if old is not new and old != new:
                 break
             same += 1
-        self._wires[keep:] = fresh
+        self._wires[keep:], self.origins[keep:] = fresh, origins
         self._dirty, self._kept = len(tiles), 0
         return self._wires, keep + same
 

@@ -11,7 +11,7 @@ from foldline.codecs.media import amounts_of
 from foldline.messages import Message, Reasoning
 from foldline.view.open_calls import RememberedCall
 from foldline.view.pairing import pair_ids
-from foldline.view.transcript import Entry, Fold, Repair, Seq
+from foldline.view.transcript import Entry, Fold, Repair, Seq, Sources
 
 if TYPE_CHECKING:
     from foldline.view.rendering import GrowingTurn
@@ -26,6 +26,7 @@ __all__ = [
     "begins_signed",
     "blocks_of",
     "entries_of",
+    "fold_tile",
     "history",
     "joint_places",
     "leading_system_tokens",
@@ -62,7 +63,13 @@ class Tile:
     inner: list[Tile] = field(default_factory=list)
     covered_counts: tuple[int, int] = (0, 0)
     """Of a fold: entries that it covers, and how many of them are visible to the agent; released ones count."""
+    covers: tuple[range, ...] = ()
+    """Of a fold: the numbers of those entries, in runs."""
+    shown_sources: tuple[Sources, ...] = ()
+    """Of a fold: for each message in it the entry whose words had to stay, or none."""
     messages: list[Message] = field(default_factory=list)
+    sources: list[Sources] = field(default_factory=list)
+    """The entries that each message shows."""
     weights: list[int] = field(default_factory=list)
     contents: list[int] = field(default_factory=list)
     """Content bytes of each message."""
@@ -177,6 +184,33 @@ class VisibleMessage:
     agent_visible: bool
     user_visible: bool
     kind: str
+
+
+def fold_tile(fold: Fold, inner: list[Tile], *, newest: Seq | None, words: Sequence[Message], replied: bool) -> Tile:
+    """The tile of a fold over these tiles. O(blocks among them, and their entries).
+
+    `words` are those of the newest user, entry `newest`, that had to stay; `replied` is that of the tile.
+    """
+    # Counted now: `View.release` lets go of the inner tiles, and notices and requests name these numbers afterwards.
+    counts = [tile.count() for tile in inner]
+    covers: list[range] = []
+    for tile in inner:
+        for run in tile.covers or (range(entry.seq, entry.seq + 1) for entry in tile.entries):
+            if covers and covers[-1].stop == run.start:
+                covers[-1] = range(covers[-1].start, run.stop)
+            else:
+                covers.append(run)
+    kept: Sources = () if newest is None else (newest,)
+    return Tile(
+        fold.start,
+        fold.stop,
+        fold=fold,
+        inner=inner,
+        covered_counts=(sum(count for count, _ in counts), sum(seen for _, seen in counts)),
+        covers=tuple(covers),
+        shown_sources=tuple(kept if message in words else () for message in fold.shown),
+        replied=replied,
+    )
 
 
 def leading_system_tokens(tiles: Iterable[Tile]) -> int:

@@ -24,6 +24,7 @@ __all__ = [
     "RentState",
     "Repair",
     "Seq",
+    "Sources",
     "Unfold",
     "Usage",
     "active",
@@ -31,6 +32,9 @@ __all__ = [
 
 Seq: TypeAlias = int
 """The number of an entry in the log: from 0, without gaps, never reused."""
+
+Sources: TypeAlias = tuple[Seq, ...]
+"""The entries that a message shows, in order; none where it is one of ours."""
 
 
 # Events are frozen: the view, the store and a replay hold the same objects, and none of them may change the past.

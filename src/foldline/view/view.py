@@ -24,6 +24,7 @@ from foldline.text.identifiers import NameCounts
 from foldline.text.sampling import TextMemory
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
+from foldline.view.origins import OURS, Origin
 from foldline.view.pairing import Placement, is_little_between, is_paired, is_unfinished
 from foldline.view.rendering import Edit, TileRenderer
 from foldline.view.running_totals import RunningTotals
@@ -36,6 +37,7 @@ from foldline.view.tiles import (
     begins_signed,
     blocks_of,
     entries_of,
+    fold_tile,
     history,
     joint_places,
     leading_system_tokens,
@@ -155,6 +157,10 @@ class View:
         if self._had_lead:
             return [self.codec.write(self._lead), *wires], stable + 1 if had_lead else 0
         return list(wires), 0 if had_lead else stable
+
+    def origins(self) -> tuple[Origin, ...]:
+        """Where each message of the last call of `wires` comes from. One copy."""
+        return (OURS, *self._totals.origins) if self._had_lead else tuple(self._totals.origins)
 
     def shown(self) -> list[Wire]:
         """The JSON messages that `wires` would return, without counting them as sent. O(messages)."""
@@ -378,10 +384,8 @@ class View:
 
     def covered(self, start: Seq, stop: Seq) -> list[Entry]:
         """The entries of the active branch in [start, stop), in order. O(covered)."""
-        out: list[Entry] = []
-        for tile in self.tiles[self.index(start) : self.index(stop - 1) + 1]:
-            out += [entry for entry in entries_of(tile) if start <= entry.seq < stop]
-        return out
+        tiles = self.tiles[self.index(start) : self.index(stop - 1) + 1]
+        return [entry for tile in tiles for entry in entries_of(tile) if start <= entry.seq < stop]
 
     def covered_count(self, start: Seq, stop: Seq, *, seen: bool = False) -> int:
         """How many entries of the active branch the tiles of [start, stop) cover; with `seen`, only visible ones.
@@ -527,21 +531,18 @@ class View:
             goes = why in {PROVIDER_SUMMARY, AT_SERVER} and (again or fold.reducer == REFUSED_PART)
             if why is not None and not goes:
                 raise FoldRefused(f"it covers what must stay ({why})", start=fold.start, stop=fold.stop)
-        if any(message not in fold.shown for message in self.residue(fold.start, fold.stop, requested=requested)):
+        words = self.residue(fold.start, fold.stop, requested=requested)
+        if any(message not in fold.shown for message in words):
             raise FoldRefused("the newest user's words are not in it", start=fold.start, stop=fold.stop)
         if not self.may_cut(last):
             raise FoldRefused("what follows depends on signed reasoning before it", start=fold.start, stop=fold.stop)
         before = self.between(first, last)
         fold = self._shrinking(fold, before, again, self.joining_tokens(first, last, fold.shown))
-        free = self.frees_newest(requested)
-        if self.newest_user is not None and fold.start <= self.newest_user < fold.stop and free:
-            self._folded_users.add(self.newest_user)
-        inner = self.tiles[first:last]
-        # Counted now: `release` lets go of the inner tiles, and notices name these numbers afterwards.
-        counts = [tile.count() for tile in inner]
-        covered_counts = sum(count for count, _ in counts), sum(seen for _, seen in counts)
-        replied = self.ends_replied(first, last)
-        over = Tile(fold.start, fold.stop, fold=fold, inner=inner, covered_counts=covered_counts, replied=replied)
+        newest = self.newest_user
+        if newest is not None and fold.start <= newest < fold.stop and self.frees_newest(requested):
+            self._folded_users.add(newest)
+        inner, replied = self.tiles[first:last], self.ends_replied(first, last)
+        over = fold_tile(fold, inner, newest=newest, words=words, replied=replied)
         self._replace(first, last, [over])
         self._refresh(first)
         return fold

@@ -12,7 +12,7 @@ from typing import Final
 
 from foldline.messages import Json, Wire
 
-__all__ = ["OPENING", "SEPARATOR", "alternate_roles", "role_faults"]
+__all__ = ["OPENING", "SEPARATOR", "alternate_roles", "alternation", "role_faults"]
 
 OPENING: Final = "[The conversation begins here.]"
 """The first message of the user, where a server requires one and the conversation has none."""
@@ -49,7 +49,14 @@ def role_faults(wires: Sequence[Json]) -> Iterator[tuple[int, str]]:
 
 
 def alternate_roles(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]:
-    """Return the messages of a chat with alternating roles. Unchanged messages are the same objects. O(messages).
+    """Return the messages of a chat with alternating roles, as `alternation` has them. O(messages)."""
+    return [wire for wire, _ in alternation(wires, system=system)]
+
+
+def alternation(wires: Sequence[Wire], *, system: bool = True) -> list[tuple[Wire, int | None]]:
+    """Return the messages of a chat with alternating roles, and the index of each; None for those that are added.
+
+    Unchanged messages are the same objects. O(messages).
 
     A short message of the other role separates two of one role. System text after the first message becomes the user's,
     and a message of the user precedes an assistant that speaks first. Without `system`, all system text becomes the
@@ -57,23 +64,23 @@ def alternate_roles(wires: Sequence[Wire], *, system: bool = True) -> list[Wire]
     """
     # Each message is decided by those before it, so a longer conversation only appends and the cached prefix stays.
     # Merging neighbours instead would change the last message of the prefix whenever one is added.
-    out: list[Wire] = []
+    out: list[tuple[Wire, int | None]] = []
     last: str | None = None
     for at, wire in enumerate(wires):
         if wire.get("role") in _SYSTEM:
             if at == 0 and system:
-                out.append(wire)
+                out.append((wire, at))
                 continue
             sent: Wire = {**wire, "role": "user"}
         else:
             sent = wire
         speaker = _speaker(sent)
         if last is None and sent.get("role") != "user":
-            out.append({"role": "user", "content": OPENING})
+            out.append(({"role": "user", "content": OPENING}, None))
             last = "user"
         if speaker is not None and speaker == last:
-            out.append({"role": "assistant" if speaker == "user" else "user", "content": SEPARATOR})
-        out.append(sent)
+            out.append(({"role": "assistant" if speaker == "user" else "user", "content": SEPARATOR}, None))
+        out.append((sent, at))
         last = speaker or last
     return out
 
