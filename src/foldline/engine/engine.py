@@ -514,7 +514,9 @@ class Engine:
             )
 
         need: Need | None = None
-        for reducer in reducers:
+        waiting = list(reducers)
+        while waiting:
+            reducer = waiting.pop(0)
             if landed():
                 return
             # The need is made anew after each fold, and `landed` is asked before each: a proposal is made against the
@@ -522,6 +524,8 @@ class Engine:
             view = self.recorder.view
             asks = with_model and self._may_ask(reducer.name)
             need = need or self.need(pressure, target_tokens)
+            if not with_model and until is None:
+                need = replace(need, followers=tuple(waiting))
             for move in (yield from self._proposals(reducer, need, asks=asks)):
                 need = None
                 if landed():

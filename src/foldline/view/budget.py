@@ -61,7 +61,8 @@ class Need:
     `window_tokens` the window for input, beside `max_output_tokens` for the reply. Entries from `fresh` on have not
     been sent yet. `requested` says that a user requested this compaction: then the newest user message may be folded
     too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`. `cache_rule` has the prices of the
-    provider's cache, None where nobody said. `requests` is how many requests the session has sent so far.
+    provider's cache, None where nobody said. `requests` is how many requests the session has sent so far. `followers`
+    are the reducers that run after this one where it is not enough; none where a model may write.
     """
 
     pressure: Pressure
@@ -74,6 +75,7 @@ class Need:
     requested: bool = False
     cache_rule: CacheRule | None = None
     requests: int = 0
+    followers: tuple[object, ...] = ()
 
     @property
     def whole_window_tokens(self) -> int:
