@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any
 
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.codecs.limits import Caps
+from foldline.engine.arguments import check_arguments
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine.engine import Engine, Steps
@@ -31,20 +32,22 @@ from foldline.view.archive import Archive, MemoryArchive, Originals
 from foldline.view.budget import TokenLimits, assumed_window, cache_rule_of, limits_of
 from foldline.view.economics import Rent
 from foldline.view.request import Request
+from foldline.view.standing_rules import RULES_SHARE, StandingRule
 from foldline.view.system_and_tools import System, SystemAndTools, Tools
 from foldline.view.transcript import Entry, Event, Fold, Seq, Unfold, Usage
 from foldline.view.usage import usage_of
 from foldline.view.view import View
 
-__all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith", "check_arguments"]
+__all__ = ["AsyncSummarize", "Completion", "Context", "Continues", "Request", "SummarizeWith"]
 
 
 class Context:
     """A session: append what happens, send what `prepare` returns, report what the provider reported.
 
     `window` is the model's window in tokens (setting > `learned` for (endpoint, model) > catalogue > 128,000 with a
-    warning). `auto=False` never folds: what does not fit raises DoesNotFit. Appending and preparing cost O(what is new)
-    between folds.
+    warning). `auto=False` never folds: what does not fit raises DoesNotFit. Folds keep standing rules (`rules`) word
+    for word, up to `rules_share` of the input limit (0: they are left to summaries and digests). Appending and
+    preparing cost O(what is new) between folds.
     """
 
     def __init__(
@@ -67,30 +70,29 @@ class Context:
         cache_rule: CacheRule | None = None,
         learned: MutableMapping[tuple[str, str], int] | None = None,
         facts: Sequence[str] = (),
+        rules_share: float = RULES_SHARE,
     ) -> None:
         check_arguments(dialect=dialect, model=model, policy=policy, window=window, max_output_tokens=max_output_tokens)
-        check_arguments(system=system, tools=tools, max_request_bytes=max_request_bytes)
+        check_arguments(system=system, tools=tools, max_request_bytes=max_request_bytes, rules_share=rules_share)
         check_arguments(facts=facts, learned=learned, on_event=on_event)
-        codec = codec_for(dialect)
-        chosen = policy_of(policy).with_facts(tuple(facts))
+        codec, chosen = codec_for(dialect), policy_of(policy).with_facts(tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         # The caller's mapping itself, not a copy: what this session learns is there for all that share it.
         self._learned = learned if learned is not None else {}
-        self._emit = guarded(on_event)
-        self._cache_seconds = 0
+        self._emit, self._cache_seconds = guarded(on_event), 0
         self.in_thread: InThread | None = None
         """Where the async calls read a large view, in a shared event loop; nothing is recorded meanwhile."""
         # What the caller sets wins over what a refusal taught, since a caller may want to stay below it.
         window_tokens = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         preamble = SystemAndTools(system, tools, counter)
         originals = MemoryArchive() if archive is None else archive
-        counts_bytes = bool(max_request_bytes)  # each message costs a dump then: only where a budget needs it
+        in_bytes = bool(max_request_bytes)  # each message costs a dump then: only where a budget needs it
         rule = cache_rule or cache_rule_of(model, dialect)
         recorder = Recorder(
             codec=codec,
             counter=counter,
             originals=Originals(originals),
-            view=View(codec, counter, base_tokens=preamble.tokens, counts_bytes=counts_bytes, where=originals.where),
+            view=View(codec, counter, base_tokens=preamble.tokens, counts_bytes=in_bytes, where=originals.where),
             system_and_tools=preamble,
             emit=self._emit,
         )
@@ -100,6 +102,7 @@ class Context:
             limits=limits_of(window_tokens, model, max_output_tokens),
             rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
+            rules_share=rules_share,
             max_request_bytes=max_request_bytes,
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
@@ -257,6 +260,11 @@ class Context:
         return self._engine.recorder.release(self._engine.policy.checkpoints)
 
     @property
+    def rules(self) -> tuple[StandingRule, ...]:
+        """The standing rules that folds keep word for word, oldest first, with source and size. O(rules)."""
+        return self._engine.bounded_rules().kept
+
+    @property
     def limits(self) -> TokenLimits:
         """The limits in force."""
         return self._engine.limits
@@ -344,51 +352,3 @@ class Context:
                 self._learned[self.endpoint, self.model or ""] = outcome.limit
             self._emit(LimitLearned(outcome.limit, of, self.endpoint))
         return outcome
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
-# Checked at the door, so that a wrong argument is named as such. Inside it would surface messages later, as an error of
-# arithmetic in a reducer.
-
-
-def _whole(least: int) -> Callable[[Any], bool]:
-    # `True` is an int in Python, and a window of 1 token is never what was meant.
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _listed(kind: type) -> Callable[[Any], bool]:
-    def holds(value: Any) -> bool:
-        # A text is a sequence of texts: `facts="port 80"` would become seven facts of one letter.
-        listed = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-        return listed and all(isinstance(item, kind) for item in value)
-
-    return holds
-
-
-_blocks = _listed(Mapping)
-
-_ARGUMENTS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
-    "dialect": (lambda value: isinstance(value, str), "the name of a dialect"),
-    "model": (lambda value: value is None or isinstance(value, str), "the name of a model"),
-    "policy": (lambda value: isinstance(value, str | Policy), "the name of a policy, or a Policy"),
-    "max_tokens": (_whole(1), "a positive number of tokens"),
-    "window": (lambda value: value is None or _whole(1)(value), "a positive number of tokens"),
-    "max_output_tokens": (lambda value: value is None or _whole(0)(value), "a number of tokens, 0 or more"),
-    "max_request_bytes": (lambda value: value is None or _whole(1)(value), "a positive number of bytes"),
-    "system": (lambda value: value is None or isinstance(value, str) or _blocks(value), "text or a list of blocks"),
-    "tools": (lambda value: value is None or _blocks(value), "a list of tool definitions"),
-    "facts": (_listed(str), "a list of texts"),
-    "learned": (lambda value: value is None or isinstance(value, MutableMapping), "a mapping that can be written"),
-    "on_event": (lambda value: value is None or callable(value), "a function of one event"),
-}
-
-
-def check_arguments(**arguments: Any) -> None:
-    """Check arguments of the public functions before anything is done with them. O(tools + facts).
-
-    Raises InvalidInput that names the first wrong one.
-    """
-    for name, value in arguments.items():
-        holds, wanted = _ARGUMENTS[name]
-        if not holds(value):
-            raise InvalidInput(f"must be {wanted}, not {repr(value)[:80]}", place=name)

@@ -40,6 +40,7 @@ from foldline.view.budget import Need, Pressure, TokenLimits, limited
 from foldline.view.calibration import Meter
 from foldline.view.economics import Bill, Rent, foldable
 from foldline.view.request import PrefixForecast, Request, RequestAdjuster
+from foldline.view.standing_rules import StandingRules
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Entry, Fold, Seq, Unfold, Usage
 from foldline.view.usage import UsageReports
@@ -67,6 +68,7 @@ class Engine:
     limits: TokenLimits
     rent: Rent | None = None
     auto: bool = True
+    rules_share: float = 0.0
     max_request_bytes: int | None = None
     caps: Caps = field(default_factory=Caps)
     """What a request may hold besides tokens and bytes. When a refusal names another number,
@@ -111,6 +113,11 @@ class Engine:
     def meter(self) -> Meter:
         """The correction by reported usage."""
         return self.recorder.view.meter
+
+    def bounded_rules(self) -> StandingRules:
+        """The standing rules, bounded by their share of the input limit. O(1)."""
+        self.recorder.view.rules.room_tokens = int(self.rules_share * self.limits.input_tokens)
+        return self.recorder.view.rules
 
     # --- messages and requests ---------------------------------------------------------------------------------------
 
@@ -210,8 +217,7 @@ class Engine:
 
     def observe(self, usage: Usage) -> Usage:
         """Record the usage that was reported for a request, and correct the count by it unless it is doubted."""
-        emit = self.recorder.emit
-        found = usage if self.rent is None else self.rent.with_state(usage)
+        emit, found = self.recorder.emit, usage if self.rent is None else self.rent.with_state(usage)
         if not found.reported:  # our own count in place of a report: it says nothing about itself
             self.note_usage(found)
             if found.doubt:
@@ -641,6 +647,7 @@ class Engine:
     def active(self, folding: Folding) -> Iterator[Folding]:
         """Run one call that may fold. While it waits for a model, others may run theirs (`suspended`)."""
         before, self.folding = self.folding, folding
+        self.bounded_rules()
         try:
             yield folding
         finally:

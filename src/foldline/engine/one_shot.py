@@ -10,7 +10,8 @@ from foldline.codecs.dialect import violations
 from foldline.codecs.limits import Caps
 from foldline.codecs.provider_state import is_provider_summary
 from foldline.codecs.rulebook import Violation
-from foldline.engine.context import Context, SummarizeWith, check_arguments
+from foldline.engine.arguments import check_arguments
+from foldline.engine.context import Context, SummarizeWith
 from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput
 from foldline.messages import Wire

@@ -113,7 +113,7 @@ class Recorder:
         del self.path_seqs[keep:]
         holding = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
         # On the shorter branch an older user message is the newest one, and a fold may now hide it: such folds go.
-        while (hiding := self.view.hides_newest()) is not None:
+        while (hiding := _hides_newest(self.view)) is not None:
             holding = self._rebuild(holding - {hiding})
         lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in holding]
         self._drop_folds(lost)
@@ -270,6 +270,14 @@ class Recorder:
 
         self.log.release(stays)
         return count
+
+
+def _hides_newest(view: View) -> int | None:
+    """The id of a fold that hides the newest user message unrequested, as after a fork; None if none does."""
+    if view.newest_user is None or view.frees_newest(False):
+        return None
+    fold = view.tiles[view.index(view.newest_user)].fold
+    return None if fold is None or any(m in fold.shown for m in view.residue(fold.start, fold.stop)) else fold.id
 
 
 def _with_flags(message: Message, entry: Entry) -> Message:
