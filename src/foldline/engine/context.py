@@ -262,7 +262,9 @@ class Context:
     @property
     def rules(self) -> tuple[StandingRule, ...]:
         """The standing rules that folds keep word for word, oldest first, with source and size. O(rules)."""
-        return self._engine.bounded_rules().kept
+        rules = self._engine.view.rules
+        rules.room_tokens = int(self._engine.rules_share * self._engine.limits.input_tokens)
+        return rules.kept
 
     @property
     def limits(self) -> TokenLimits:

@@ -40,7 +40,6 @@ from foldline.view.budget import Need, Pressure, TokenLimits, limited
 from foldline.view.calibration import Meter
 from foldline.view.economics import Bill, Rent, foldable
 from foldline.view.request import PrefixForecast, Request, RequestAdjuster
-from foldline.view.standing_rules import StandingRules
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.transcript import Entry, Fold, Seq, Unfold, Usage
 from foldline.view.usage import UsageReports
@@ -113,11 +112,6 @@ class Engine:
     def meter(self) -> Meter:
         """The correction by reported usage."""
         return self.recorder.view.meter
-
-    def bounded_rules(self) -> StandingRules:
-        """The standing rules, bounded by their share of the input limit. O(1)."""
-        self.recorder.view.rules.room_tokens = int(self.rules_share * self.limits.input_tokens)
-        return self.recorder.view.rules
 
     # --- messages and requests ---------------------------------------------------------------------------------------
 
@@ -647,7 +641,7 @@ class Engine:
     def active(self, folding: Folding) -> Iterator[Folding]:
         """Run one call that may fold. While it waits for a model, others may run theirs (`suspended`)."""
         before, self.folding = self.folding, folding
-        self.bounded_rules()
+        self.recorder.view.rules.room_tokens = int(self.rules_share * self.limits.input_tokens)
         try:
             yield folding
         finally:
