@@ -41,7 +41,6 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "chat": "chat",
     "serve": "serve",
     "proxy": "proxy",
-    "wrap": "wrap",
     "sessions": "sessions.listing",
     "growth": "growth",
     "report": "report",

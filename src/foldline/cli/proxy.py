@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from foldline.doors.proxy.gate import GateRules
     from foldline.doors.proxy.startup import ProxySettings
 
-__all__ = ["PROXY_PACKAGES", "proxy"]
+__all__ = ["proxy"]
 
-PROXY_PACKAGES: Final = (
+_NEEDED: Final = (
     "aiohttp",
     "httptools",
     "httpx",
@@ -31,12 +31,11 @@ PROXY_PACKAGES: Final = (
     "starlette",
     "uvicorn",
 )
-"""What the extra `proxy` brings."""
 _MIB: Final = 2**20
 
 
 @click.command()
-@needs_extra("proxy", "the proxy", PROXY_PACKAGES)
+@needs_extra("proxy", "the proxy", _NEEDED)
 @click.option(
     "--upstream",
     metavar="URL",

@@ -165,15 +165,12 @@ def span_fold(
     reason: str,
     requested: bool = False,
 ) -> Fold | None:
-    """A fold of whole tiles. None when it would not shrink. O(shown).
-
-    Standing rules stay in `shown` (`View.with_rules`), and the newest user's words behind it.
+    """A fold of whole tiles; the newest user's words stay behind `shown`. None when it would not shrink. O(shown).
 
     In a `requested` compaction (`Need.requested`) those words may be folded too, once they are answered.
     """
     # Refused here rather than at the commit: a reducer sees None and can go on with another span.
-    residue = view.residue(start, stop, requested=requested)
-    messages = view.with_rules(start, stop, (*shown, *residue), reducer)
+    messages = (*shown, *view.residue(start, stop, requested=requested))
     tokens = sum(map(view.count, messages))
     first, last = view.index(start), view.index(stop - 1) + 1
     if tokens + max(0, view.joining_tokens(first, last, messages)) >= view.between(first, last):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -70,17 +70,11 @@ class RunningProxy:
 
 @asynccontextmanager
 async def open_proxy(
-    settings: ProxySettings,
-    rules: GateRules,
-    environ: Mapping[str, str],
-    *,
-    notice: Callable[[str], None],
-    listeners: Sequence[Listener] = (),
+    settings: ProxySettings, rules: GateRules, environ: Mapping[str, str], *, notice: Callable[[str], None]
 ) -> AsyncIterator[RunningProxy]:
     """Run a proxy until the end of the block. Raises InvalidInput and MissingExtra.
 
-    `listeners` are called for each request that has ended, after the proxy's own. A store that cannot be reached yet
-    does not prevent the start.
+    A store that cannot be reached yet does not prevent the start.
     """
     from foldline.store.learned_limits import ClientLimits
     from foldline.store.paths import learned_path
@@ -116,7 +110,7 @@ async def open_proxy(
             windows=windows,
             summaries=summaries,
             mode=settings.mode,
-            emit=_emitter(settings, [status, metrics, *listeners], stack),
+            emit=_emitter(settings, status, metrics, stack),
             notice=notice,
         )
         own_app = Starlette(routes=routes(status, metrics))
@@ -131,9 +125,10 @@ async def open_proxy(
 
 
 def _emitter(
-    settings: ProxySettings, listeners: list[Listener], stack: AsyncExitStack
+    settings: ProxySettings, status: ProxyStatus, metrics: ProxyMetrics, stack: AsyncExitStack
 ) -> Callable[[ServedRequest], None]:
     """A listener that calls all listeners."""
+    listeners: list[Listener] = [status, metrics]
     if settings.otel:
         from foldline.doors.proxy.telemetry import Telemetry
 

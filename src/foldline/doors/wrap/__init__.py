@@ -1,1 +1,0 @@
-"""A client behind a proxy of its own: `foldline wrap`."""
