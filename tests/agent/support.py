@@ -18,7 +18,6 @@ from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.codecs.dialect import ROWS
 from foldline.display import Room
-from foldline.engine.policy import Policy
 from foldline.engine.presets import policy
 from foldline.messages import Json
 from foldline.providers.base import Provider
@@ -62,7 +61,7 @@ async def agent_over(
     fake: FakeProvider,
     *tools: Tool,
     dialect: str = "openai-chat",
-    chosen: str | Policy = "balanced",
+    chosen: str = "balanced",
     window: int = 8_000,
     max_output_tokens: int = 500,
     root: Path | None = None,
@@ -90,9 +89,7 @@ async def agent_over(
         )
         if root is not None:
             store = FileStore(root, fsync=False)
-            stored = (
-                store.open(resume) if resume else store.create(dialect=dialect, model=model, policy=policy(chosen).name)
-            )
+            stored = store.open(resume) if resume else store.create(dialect=dialect, model=model, policy=chosen)
         session = AgentSession(under, stored=stored, listen=events.append)
         scope = CallScope(room=lambda: Room(window, session.context.view.tokens), history=session)
         try:

@@ -19,11 +19,16 @@ def by_description(command: str) -> dict[str, Json]:
     return {"command": command, "description": "Read a part of the log"}
 
 
+def shell_of_gemini(command: str) -> dict[str, Json]:
+    return {**by_description(command), "is_background": False}
+
+
 # How the tools of the known clients are called; a command prints a part, the drivers' own tool knows what a part is.
 SHELLS: Final[Mapping[str, Callable[[str], dict[str, Json]]]] = {
     "Bash": by_description,  # Claude Code
-    "bash": by_description,  # opencode, mini-swe-agent
+    "bash": by_description,  # opencode, mini-swe-agent, pi
     "exec_command": lambda command: {"cmd": command, "max_output_tokens": 9_000},  # Codex
+    "run_shell_command": shell_of_gemini,  # Gemini CLI, Qwen Code
 }
 PART: Final = "read_part"
 
@@ -66,4 +71,5 @@ class Reader:
 def tool_names(body: Mapping[str, Any]) -> Iterator[str]:
     """The names of the tools of a request, in any dialect."""
     for tool in body.get("tools") or ():
-        yield str(tool.get("function", tool).get("name", ""))
+        for one in tool.get("functionDeclarations", [tool]):
+            yield str(one.get("function", one).get("name", ""))

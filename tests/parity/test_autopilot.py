@@ -14,7 +14,8 @@ from foldline.engine.policy import Policy
 from foldline.engine.presets import VARIANTS, autopilot
 from foldline.engine.recovery import NOTICE
 from foldline.messages import Wire
-from foldline.reducers.mask import Mask, compact_old_context, estimate_context_size, truncate_tool_results, viewed
+from foldline.reducers.mask import Mask, viewed
+from foldline.reducers.plain_messages import compact_old_context, estimate_context_size, truncate_tool_results
 from foldline.reducers.truncate import CharLimit, FileViewLimit, cut_chars, cut_file_view
 from foldline.testing import ScriptedModel, session
 from foldline.tokens import CharsPerFour

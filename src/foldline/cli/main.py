@@ -41,6 +41,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "chat": "chat",
     "serve": "serve",
     "proxy": "proxy",
+    "wrap": "wrap",
     "sessions": "sessions.listing",
     "growth": "growth",
     "report": "report",

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from foldline.doors.proxy.gate import GateRules
     from foldline.doors.proxy.startup import ProxySettings
 
-__all__ = ["proxy"]
+__all__ = ["PROXY_PACKAGES", "proxy"]
 
-_NEEDED: Final = (
+PROXY_PACKAGES: Final = (
     "aiohttp",
     "httptools",
     "httpx",
@@ -31,11 +31,12 @@ _NEEDED: Final = (
     "starlette",
     "uvicorn",
 )
+"""What the extra `proxy` brings."""
 _MIB: Final = 2**20
 
 
 @click.command()
-@needs_extra("proxy", "the proxy", _NEEDED)
+@needs_extra("proxy", "the proxy", PROXY_PACKAGES)
 @click.option(
     "--upstream",
     metavar="URL",

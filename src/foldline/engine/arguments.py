@@ -1,4 +1,8 @@
-"""Checks the arguments of the public functions at the door."""
+"""Arguments of the public functions, checked before anything is done with them.
+
+Checked at the door, so that a wrong argument is named as such. Inside it would surface messages later, as an error of
+arithmetic in a reducer.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,6 @@ from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput
 
 __all__ = ["check_arguments"]
-
-# Checked at the door, so that a wrong argument is named as such. Inside it would surface messages later, as an error of
-# arithmetic in a reducer.
 
 
 def _whole(least: int) -> Callable[[Any], bool]:
@@ -41,6 +42,10 @@ _ARGUMENTS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "system": (lambda value: value is None or isinstance(value, str) or _blocks(value), "text or a list of blocks"),
     "tools": (lambda value: value is None or _blocks(value), "a list of tool definitions"),
     "facts": (_listed(str), "a list of texts"),
+    "rules_share": (
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 0.5,
+        "a share from 0 to 0.5",
+    ),
     "learned": (lambda value: value is None or isinstance(value, MutableMapping), "a mapping that can be written"),
     "on_event": (lambda value: value is None or callable(value), "a function of one event"),
 }

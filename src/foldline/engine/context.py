@@ -8,7 +8,6 @@ from typing import Any
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.codecs.limits import Caps
-from foldline.engine.ahead import SummariesAhead
 from foldline.engine.arguments import check_arguments
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
@@ -33,6 +32,7 @@ from foldline.view.archive import Archive, MemoryArchive, Originals
 from foldline.view.budget import TokenLimits, assumed_window, cache_rule_of, limits_of
 from foldline.view.economics import Rent
 from foldline.view.request import Request
+from foldline.view.standing_rules import RULES_SHARE, StandingRule
 from foldline.view.system_and_tools import System, SystemAndTools, Tools
 from foldline.view.transcript import Entry, Event, Fold, Seq, Unfold, Usage
 from foldline.view.usage import usage_of
@@ -45,8 +45,9 @@ class Context:
     """A session: append what happens, send what `prepare` returns, report what the provider reported.
 
     `window` is the model's window in tokens (setting > `learned` for (endpoint, model) > catalogue > 128,000 with a
-    warning). `auto=False` never folds: what does not fit raises DoesNotFit. Appending and preparing cost O(what is new)
-    between folds.
+    warning). `auto=False` never folds: what does not fit raises DoesNotFit. Folds keep standing rules (`rules`) word
+    for word, up to `rules_share` of the input limit (0: they are left to summaries and digests). Appending and
+    preparing cost O(what is new) between folds.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class Context:
         cache_rule: CacheRule | None = None,
         learned: MutableMapping[tuple[str, str], int] | None = None,
         facts: Sequence[str] = (),
+        rules_share: float = RULES_SHARE,
     ) -> None:
         check_arguments(dialect=dialect, model=model, policy=policy, window=window, max_output_tokens=max_output_tokens)
-        check_arguments(system=system, tools=tools, max_request_bytes=max_request_bytes, facts=facts)
-        check_arguments(learned=learned, on_event=on_event)
-        codec = codec_for(dialect)
-        chosen = policy_of(policy).with_facts(tuple(facts))
+        check_arguments(system=system, tools=tools, max_request_bytes=max_request_bytes, rules_share=rules_share)
+        check_arguments(facts=facts, learned=learned, on_event=on_event)
+        codec, chosen = codec_for(dialect), policy_of(policy).with_facts(tuple(facts))
         self.model, self.endpoint, self.dialect = model, endpoint, dialect
         # The caller's mapping itself, not a copy: what this session learns is there for all that share it.
         self._learned = learned if learned is not None else {}
@@ -85,13 +86,13 @@ class Context:
         window_tokens = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
         preamble = SystemAndTools(system, tools, counter)
         originals = MemoryArchive() if archive is None else archive
-        counts_bytes = bool(max_request_bytes)  # each message costs a dump then: only where a budget needs it
+        in_bytes = bool(max_request_bytes)  # each message costs a dump then: only where a budget needs it
         rule = cache_rule or cache_rule_of(model, dialect)
         recorder = Recorder(
             codec=codec,
             counter=counter,
             originals=Originals(originals),
-            view=View(codec, counter, base_tokens=preamble.tokens, counts_bytes=counts_bytes, where=originals.where),
+            view=View(codec, counter, base_tokens=preamble.tokens, counts_bytes=in_bytes, where=originals.where),
             system_and_tools=preamble,
             emit=self._emit,
         )
@@ -101,11 +102,11 @@ class Context:
             limits=limits_of(window_tokens, model, max_output_tokens),
             rent=Rent(rule, keep=chosen.kept_share) if chosen.economical else None,
             auto=auto,
+            rules_share=rules_share,
             max_request_bytes=max_request_bytes,
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
-        self.ahead = SummariesAhead(self._engine, self._folding)  # writes the summary of the next fold before it is due
         # Kept, since a repair of a log applies events one at a time, with messages of its own between them.
         self._replay = LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
@@ -259,6 +260,13 @@ class Context:
         return self._engine.recorder.release(self._engine.policy.checkpoints)
 
     @property
+    def rules(self) -> tuple[StandingRule, ...]:
+        """The standing rules that folds keep word for word, oldest first, with source and size. O(rules)."""
+        rules = self._engine.view.rules
+        rules.room_tokens = int(self._engine.rules_share * self._engine.limits.input_tokens)
+        return rules.kept
+
+    @property
     def limits(self) -> TokenLimits:
         """The limits in force."""
         return self._engine.limits
@@ -331,7 +339,6 @@ class Context:
             continues=continues,
             cold=self._engine.cached_summary.is_cold(idle_seconds),
             in_thread=self.in_thread,
-            wait=self.ahead.wait,
         )
 
     def _recover(self, failure: Failure, folding: Folding) -> Steps[Recovery]:

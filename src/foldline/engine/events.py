@@ -17,7 +17,6 @@ __all__ = [
     "LimitLearned",
     "Repaired",
     "SilentTruncation",
-    "SummaryWritten",
     "ThresholdReached",
     "UsageDoubted",
     "call_line",
@@ -78,17 +77,6 @@ class FoldFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryWritten:
-    """A summary of entries [start, stop) was written ahead, and waits for its fold; `asked` is what its calls used."""
-
-    start: Seq
-    stop: Seq
-    tokens: int
-    asked: tuple[Usage, ...] = ()
-    name: str = "summary_written"
-
-
-@dataclass(frozen=True, slots=True)
 class Repaired:
     """A message was broken and is sent repaired."""
 
@@ -145,7 +133,6 @@ ContextEvent: TypeAlias = (
     | SilentTruncation
     | ThresholdReached
     | UsageDoubted
-    | SummaryWritten
 )
 
 

@@ -292,16 +292,15 @@ def policy_names() -> tuple[str, ...]:
     return (*POLICIES, *VARIANTS)
 
 
-_OWN_SETTINGS = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "ahead", "auto")
+_OWN_SETTINGS = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
 POLICY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "autopilot": ("keep_recent", "max_context_bytes", "describe", "auto"),
-        "sliding": ("tokens", "messages", "turns", "retention_messages", "ahead", "auto"),
+        "sliding": ("tokens", "messages", "turns", "retention_messages", "auto"),
         "checkpoint": (
             *(f.name for f in fields(CheckpointSettings)),
             "large_output_chars",
             *(f"output_{f.name}" for f in fields(OutputLimits) if f.name != "name"),
-            "ahead",
         ),
         "layered": ("auto",),
         "confirm": ("auto",),
@@ -325,7 +324,7 @@ def configured_policy(
     `context` counts for layered. `threshold` (None: not set) is the share of the window at which any policy asks.
     Raises InvalidInput that names the setting.
     """
-    own = {key: value for key, value in settings.items() if key not in ("auto", "ahead")}
+    own = {key: value for key, value in settings.items() if key != "auto"}
     if name == "autopilot":
         row = autopilot(**own)
     elif name == "sliding":
@@ -340,7 +339,7 @@ def configured_policy(
         row = _configured_own(policy(name), own)
     if threshold is not None:
         row = replace(row, consent_at=threshold)
-    return replace(row, **{key: settings[key] for key in ("auto", "ahead") if key in settings})
+    return replace(row, auto=settings["auto"]) if "auto" in settings else row
 
 
 def _configured_checkpoint(settings: dict[str, Any]) -> Policy:

@@ -50,9 +50,6 @@ class Recorder:
     next_batch: int = 0
     appended_tokens: int = 0
     """Size of everything ever appended."""
-    arrangement: int = 0
-    """Changes with every fold over groups, every one taken back, every fork and every pin: what covers what is the same
-    as long as this is."""
     released: bool = False
     """Whether entries have left memory: then the view cannot be rebuilt from this log."""
     span_stop: Seq = 0
@@ -104,7 +101,6 @@ class Recorder:
         if seq not in self.view.entries:
             raise InvalidInput(f"no entry {seq}", place="seq")
         self.view.pin(seq, pinned)
-        self.arrangement += 1
         self.log.append(Pin(seq, pinned))
 
     def fork(self, keep: int) -> None:
@@ -117,7 +113,7 @@ class Recorder:
         del self.path_seqs[keep:]
         holding = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
         # On the shorter branch an older user message is the newest one, and a fold may now hide it: such folds go.
-        while (hiding := self.view.hides_newest()) is not None:
+        while (hiding := _hides_newest(self.view)) is not None:
             holding = self._rebuild(holding - {hiding})
         lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in holding]
         self._drop_folds(lost)
@@ -188,7 +184,6 @@ class Recorder:
 
     def _close_groups(self, fold: Fold) -> None:
         if not fold.form:
-            self.arrangement += 1
             self.pairing.close(fold.start, fold.stop)
             self.span_stop = max(self.span_stop, fold.stop)
 
@@ -205,7 +200,6 @@ class Recorder:
         an undo replay the log, at O(log), rather than keep an inverse of each change.
         """
         old, view = self.view, self.view.empty()
-        self.arrangement += 1
         self.view, self.pairing = view, Pairing(self.codec)
         path, holding, at = set(self.path_seqs), set[int](), 0
         self.span_stop = 0
@@ -276,6 +270,14 @@ class Recorder:
 
         self.log.release(stays)
         return count
+
+
+def _hides_newest(view: View) -> int | None:
+    """The id of a fold that hides the newest user message unrequested, as after a fork; None if none does."""
+    if view.newest_user is None or view.frees_newest(False):
+        return None
+    fold = view.tiles[view.index(view.newest_user)].fold
+    return None if fold is None or any(m in fold.shown for m in view.residue(fold.start, fold.stop)) else fold.id
 
 
 def _with_flags(message: Message, entry: Entry) -> Message:

@@ -165,12 +165,15 @@ def span_fold(
     reason: str,
     requested: bool = False,
 ) -> Fold | None:
-    """A fold of whole tiles; the newest user's words stay behind `shown`. None when it would not shrink. O(shown).
+    """A fold of whole tiles. None when it would not shrink. O(shown).
+
+    Standing rules stay in `shown` (`View.with_rules`), and the newest user's words behind it.
 
     In a `requested` compaction (`Need.requested`) those words may be folded too, once they are answered.
     """
     # Refused here rather than at the commit: a reducer sees None and can go on with another span.
-    messages = (*shown, *view.residue(start, stop, requested=requested))
+    residue = view.residue(start, stop, requested=requested)
+    messages = view.with_rules(start, stop, (*shown, *residue), reducer)
     tokens = sum(map(view.count, messages))
     first, last = view.index(start), view.index(stop - 1) + 1
     if tokens + max(0, view.joining_tokens(first, last, messages)) >= view.between(first, last):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from foldline.messages import Text, ToolResult
 from foldline.reducers.base import form_fold, result_entries, with_results
+from foldline.reducers.foresight import taken_by_digest
 from foldline.reducers.mask import result_tokens
 from foldline.view.budget import Need
 from foldline.view.tiles import Tile
-from foldline.view.transcript import Fold, Seq
+from foldline.view.transcript import Entry, Fold, Seq
 from foldline.view.view import View
 
 __all__ = ["Dedupe"]
@@ -32,41 +33,46 @@ class Dedupe:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per message with superseded results, oldest first."""
-        del need
         found = result_entries(view)
         newest: dict[object, Seq] = {}
         answered: dict[object, Seq] = {}
+        came: list[list[tuple[str, object, tuple[str, str] | None]]] = []
         for _, tile, entry in found:
-            for result in entry.message.results:
-                newest[_content(result)] = entry.seq
-                if not result.is_error:
-                    answered[_call_of(tile, result)] = entry.seq
-        for _, tile, entry in found:
-            form = tile.form(entry)
             # Compared as they came: an earlier mask or cut changes the form, and not what the result was.
-            came = {result.call_id: result for result in entry.message.results}
-            if tile.form_tokens(entry) < self.least_tokens:
-                continue
-
-            def change(
-                shown: ToolResult, came: Mapping[str, ToolResult] = came, seq: Seq = entry.seq, tile: Tile = tile
-            ) -> str | None:
-                original = came.get(shown.call_id, shown)
-                call = _call_of(tile, original)
+            results = [(each.call_id, _content(each), _call_of(tile, each)) for each in entry.message.results]
+            came.append(results)
+            for result, (_, content, call) in zip(entry.message.results, results, strict=True):
+                newest[content] = entry.seq
+                if not result.is_error:
+                    answered[call] = entry.seq
+        due: list[tuple[int, Tile, Entry, dict[str, str]]] = []
+        for (index, tile, entry), results in zip(found, came, strict=True):
+            notes: dict[str, str] = {}
+            for call_id, content, call in results:
                 # The same text decides first: it says more than that the same call was made again.
-                if newest[_content(original)] > seq:
-                    new = SAME
-                elif call is not None and answered.get(call, seq) > seq:
-                    new = f"[out of date: {call[0]} was called again later with the same arguments]"
-                else:
-                    return None
-                return new if view.counter.text(new) < result_tokens(view, shown) else None
+                if newest[content] > entry.seq:
+                    notes[call_id] = SAME
+                elif call is not None and answered.get(call, entry.seq) > entry.seq:
+                    notes[call_id] = f"[out of date: {call[0]} was called again later with the same arguments]"
+            if notes and tile.form_tokens(entry) >= self.least_tokens:
+                due.append((index, tile, entry, notes))
+        if not due:
+            return
+        taken = taken_by_digest(view, need, [(index, tile, tile.form_tokens(entry)) for index, tile, entry, _ in due])
+        for index, tile, entry, notes in due:
+            if index not in taken and (fold := self._fold(view, tile, entry, notes)) is not None:
+                yield fold
 
-            parts = with_results(form, change)
-            if any(a is not b for a, b in zip(parts, form.parts, strict=True)):
-                fold = form_fold(view, tile, entry, parts, reducer=self.name, reason="a later result replaces it")
-                if fold is not None:
-                    yield fold
+    def _fold(self, view: View, tile: Tile, entry: Entry, notes: Mapping[str, str]) -> Fold | None:
+        def change(shown: ToolResult) -> str | None:
+            new = notes.get(shown.call_id)
+            return new if new is not None and view.counter.text(new) < result_tokens(view, shown) else None
+
+        form = tile.form(entry)
+        parts = with_results(form, change)
+        if all(a is b for a, b in zip(parts, form.parts, strict=True)):
+            return None
+        return form_fold(view, tile, entry, parts, reducer=self.name, reason="a later result replaces it")
 
 
 def _content(result: ToolResult) -> object:

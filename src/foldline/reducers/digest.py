@@ -34,6 +34,7 @@ from foldline.text.instructions import CERTAIN, by_sentence
 from foldline.text.sampling import FULLY_SCORED_CHARS
 from foldline.text.shorten import extract, first_line
 from foldline.view.budget import Need
+from foldline.view.standing_rules import has_rules, without_rules
 from foldline.view.tiles import Span
 from foldline.view.transcript import Fold, Seq
 from foldline.view.user_words import speaks
@@ -54,10 +55,10 @@ _USERS = rf"(?! {{10}}){_AROUND}{{0,80}}(?:users?|human)(?![^\W_]){_AROUND}{{0,8
 # digest, not at import.
 _LIKE_OURS = (
     rf"(?mi)(?:^|(?<=[{_BREAKS}]))"
-    r"(?=[ \t*_>#|-]{0,9}(?:users?|human|assistant|system|note|\[digest of|\(\d+ left out)\b"
+    r"(?=[ \t*_>#|-]{0,9}(?:users?|human|assistant|system|note|\[digest of|\[standing rules|\(\d+ left out)\b"
     rf"|{_USERS})"
 )
-_OUR_WORDS = ("user", "human", "assistant", "system", "note", "[digest of", "left out")
+_OUR_WORDS = ("user", "human", "assistant", "system", "note", "[digest of", "[standing rules", "left out")
 # The start of a text that reads like words of the user, or like a digest.
 _LIKE_THE_USERS = rf"(?i)\s*(?:{_USERS}|{re.escape(MORE)}|{re.escape(_BEGIN)})"
 
@@ -188,7 +189,7 @@ def _user_texts(view: View, span: Span) -> Iterable[str]:
                 text
                 for entry in tile.entries
                 if speaks(entry.message)
-                for _, text in [next(iter(_labelled_texts(entry.message)))]
+                for _, text in [next(iter(_labelled_texts(entry.message, view)))]
             )
 
 
@@ -197,10 +198,11 @@ def _items_of_fold(fold: Fold) -> Iterable[tuple[str, bool]]:
     for message in fold.shown:
         for part in message.parts:
             if isinstance(part, Text):
-                items = part.raw.items if isinstance(part.raw, DigestItems) else ((part.text, False),)
+                own = part.text if not message.kind else without_rules(part.text)
+                items = part.raw.items if isinstance(part.raw, DigestItems) else ((own, False),)
                 # A digest that came back from a store has lost its items: they are read from its text.
                 if message.kind == "digest" and not isinstance(part.raw, DigestItems):
-                    items = _parsed(part.text)
+                    items = _parsed(own)
                 yield from ((text.removeprefix(USER) if user else text, user) for text, user in items)
 
 
@@ -245,7 +247,7 @@ def _items(view: View, start: Seq, stop: Seq) -> list[DigestItem]:
         for entry in tile.entries:
             if entry.message.role == "system" or not entry.message.agent_visible:
                 continue
-            texts = list(_labelled_texts(entry.message))
+            texts = list(_labelled_texts(entry.message, view))
             if speaks(entry.message):
                 out.append(_item(view, [("", texts[0][1])], True))
                 texts = texts[1:]
@@ -312,12 +314,13 @@ def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *,
     return extract(text, limit, view.counter, view.name_counts, edge=0.6, seen=seen, pinned=item.kept, total=total)
 
 
-def _labelled_texts(message: Message) -> Iterable[tuple[str, str]]:
-    """(label, text) for each part of a message; a user's own words first."""
+def _labelled_texts(message: Message, view: View) -> Iterable[tuple[str, str]]:
+    """(label, text) for each part of a message; a user's own words first, without what the fold keeps as rules."""
+    keeps = message.role == "user" and view.rules.room_tokens > 0
     own = [
         part.text if isinstance(part, Text) else _media_name(part)
         for part in message.parts
-        if isinstance(part, Text | Image | Document)
+        if isinstance(part, Text | Image | Document) and not (isinstance(part, Text) and keeps and has_rules(part.text))
     ]
     text = "\n".join(piece for piece in own if piece)
     if speaks(message):

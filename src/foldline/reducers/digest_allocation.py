@@ -108,7 +108,7 @@ def keep_instructions(items: list[DigestItem], room: int, least: float, view: Vi
             own = own[: PASTED // 2] + own[-PASTED // 2 :]
         for sentence in reversed(own):
             score = durability(sentence)
-            if score < DURABLE:
+            if score < DURABLE or sentence in view.rules.ended:
                 continue
             same, score = gist(sentence), min(score, CERTAIN)
             repeated = same in gists

@@ -6,7 +6,7 @@ Measured by the names that only results held and that recorded replies went back
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 from foldline.text.sampling import alarms
@@ -38,8 +38,13 @@ _RUN = re.compile(r"(?<![\w.@~+/-])[\w.@~+/-]++")
 _ENDING = re.compile(r"\w\.[A-Za-z]\w{0,7}$")
 
 
-def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq, float]:
-    """The weight of each message with results, about 1 for most. O(size of calls and results)."""
+def importance(
+    view: View, found: Iterable[tuple[int, Tile, Entry]], wanted: Collection[Seq] | None = None
+) -> dict[Seq, float]:
+    """The weight of each message with results, or of the wanted ones (None: all), about 1 for most.
+
+    O(calls, and the size of the results that are weighed).
+    """
     entries: list[tuple[Entry, frozenset[str]]] = []
     last: Tile | None = None
     named: dict[str, frozenset[str]] = {}
@@ -51,7 +56,11 @@ def importance(view: View, found: Iterable[tuple[int, Tile, Entry]]) -> dict[Seq
         files = [named.get(result.call_id, frozenset[str]()) for result in entry.message.results]
         entries.append((entry, frozenset[str]().union(*files)))
     newest = {file: entry.seq for entry, files in entries for file in files}
-    return {entry.seq: _worth(view, entry) * _newness(entry.seq, files, newest) for entry, files in entries}
+    return {
+        entry.seq: _worth(view, entry) * _newness(entry.seq, files, newest)
+        for entry, files in entries
+        if wanted is None or entry.seq in wanted
+    }
 
 
 def _files(arguments: str) -> frozenset[str]:

@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from foldline.codecs import codec as codec_for
 from foldline.errors import SummaryError
-from foldline.messages import Message, Part, Text, ToolCall, ToolResult, Wire
+from foldline.messages import Message, ToolCall, ToolResult
 from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, form_fold, result_entries, with_results, with_texts
+from foldline.reducers.foresight import taken_by_digest
 from foldline.reducers.importance import importance
-from foldline.reducers.truncate import NEXT_PART, cut_chars, shorten, tool_names
+from foldline.reducers.truncate import NEXT_PART, shorten, tool_names
 from foldline.text.shorten import first_line, head_and_tail
-from foldline.tokens import content_bytes
 from foldline.view.budget import Need
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Fold
@@ -30,11 +29,8 @@ __all__ = [
     "Describe",
     "Mask",
     "ShortenOld",
-    "compact_old_context",
-    "estimate_context_size",
     "masked",
     "source_of",
-    "truncate_tool_results",
     "viewed",
 ]
 
@@ -203,14 +199,23 @@ class ShortenOld:
     protected_tools: frozenset[str] = frozenset()
     name: str = "shorten"
 
+    @property
+    def spared_share(self) -> float:
+        """Share of the target at the end of the view in which it leaves results alone."""
+        return self.keep
+
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per message with results larger than what may stay of them, the least important first."""
         # Importance is judged among all results: whether a file was viewed again is seen in the newest ones.
         last = view.newest(self.keep, need.target_tokens)
-        weights = importance(view, result_entries(view))
+        rows = result_entries(view, 0, last)
+        taken = taken_by_digest(view, need)  # what a digest takes next is not shortened first
+        if not (rows := [row for row in rows if row[0] not in taken]):
+            return
+        weights = importance(view, result_entries(view), {entry.seq for _, _, entry in rows})
         most = max(self.most_tokens, int(self.most_share * (need.limit_tokens - view.fixed_tokens)))
         newest = view.last_block  # last, however little it weighs: the next reply is about it
-        order = sorted(result_entries(view, 0, last), key=lambda row: (row[0] >= newest, weights[row[2].seq]))
+        order = sorted(rows, key=lambda row: (row[0] >= newest, weights[row[2].seq]))
         for _, tile, entry in order:
             size = tile.form_tokens(entry)
             share = min(MOST_SHARE, self.share * weights[entry.seq])
@@ -251,62 +256,6 @@ def source_of(tile: Tile, entry: Entry) -> Message:
         for result in shown.results
     )
     return shown if replaced else entry.message
-
-
-# --- on plain JSON messages, as the autopilot system has them ---------------------------------------------------------
-
-
-def estimate_context_size(messages: Sequence[Wire], *, dialect: str = "openai-chat") -> int:
-    """Bytes of the contents and of the tool calls (name and arguments) of messages. Raises InvalidInput. O(size)."""
-    codec = codec_for(dialect)
-    return sum(content_bytes(codec.read(wire)) for wire in messages)
-
-
-def compact_old_context(
-    messages: Sequence[Wire], keep_recent: int = 6, max_context_bytes: int = 50_000, *, dialect: str = "openai-chat"
-) -> list[Wire]:
-    """Over the threshold, the messages with every result older than the last `keep_recent` as its placeholder.
-
-    `Mask` is its reducer. What need not change is the same object; a result that is shorter than its placeholder stays.
-    Raises InvalidInput. O(size).
-    """
-    if estimate_context_size(messages, dialect=dialect) <= max_context_bytes:
-        return list(messages)
-    codec = codec_for(dialect)
-    left = sum(len(codec.read(wire).results) for wire in messages) - keep_recent
-
-    def change(result: ToolResult) -> str | None:
-        nonlocal left
-        left -= 1
-        new = viewed(result.text)
-        shorter = _bytes(Text(new)) < _bytes(*result.parts)
-        return new if left >= 0 and shorter else None
-
-    return [_changed(wire, change, dialect) for wire in messages]
-
-
-def _bytes(*parts: Part) -> int:
-    return content_bytes(Message("tool", parts))
-
-
-def truncate_tool_results(messages: Sequence[Wire], max_len: int, *, dialect: str = "openai-chat") -> list[Wire]:
-    """The messages with every tool result cut to `max_len` characters; what need not be cut is the same object.
-
-    `CharLimit` is its reducer. Raises InvalidInput. O(size).
-    """
-
-    def change(result: ToolResult) -> str | None:
-        return cut_chars(result.text, max_len) if len(result.text) > max_len else None
-
-    return [_changed(wire, change, dialect) for wire in messages]
-
-
-def _changed(wire: Wire, change: Callable[[ToolResult], str | None], dialect: str) -> Wire:
-    codec = codec_for(dialect)
-    message = codec.read(wire)
-    parts = with_results(message, change)
-    same = all(a is b for a, b in zip(parts, message.parts, strict=True))
-    return wire if same else codec.write(codec.revise(message, parts))
 
 
 _ASK = (

@@ -17,6 +17,7 @@ from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, span_fold
 from foldline.text.shorten import head_and_tail, text_exceeding
 from foldline.view.budget import Need, Reserve
+from foldline.view.standing_rules import RULES_HEADER, has_rules, without_rules
 from foldline.view.tiles import Span
 from foldline.view.transcript import Fold
 from foldline.view.user_words import speaks
@@ -132,7 +133,7 @@ class Summarize:
             if self.reserve is not None:
                 most = min(most, self.reserve.recent_tokens(self.keep_tokens, need.whole_window_tokens))
             # Limits are in the provider's tokens, the view counts in ours.
-            return view.tail(max(0, int(most / max(1.0, view.meter.ratio)) - need.coming_tokens))
+            return view.tail(int(most / max(1.0, view.meter.ratio)))
         if self.keep_messages is not None:
             # Whole tiles: a group that straddles the number stays as a whole.
             count, index = 0, len(view.tiles)
@@ -140,9 +141,7 @@ class Summarize:
                 index -= 1
                 count += view.tiles[index].message_count
             return index
-        # What is still to come belongs to the tail by the time of the fold.
-        coming = int(need.coming_tokens / self.keep) if self.keep else 0
-        return view.newest(self.keep, need.target_tokens - coming)
+        return view.newest(self.keep, need.target_tokens)
 
     def ask(self, view: View, span: Span, need: Need) -> Ask | None:
         """The first ask for a span; `finish` leads to the fold, in as many pieces as its size needs.
@@ -229,6 +228,8 @@ class Summarize:
         if tokens > job.limit:
             reason = f"the summary has {tokens:,} tokens, {job.limit:,} were asked for"
             raise SummaryError(reason, tokens=tokens, too_long=True)
+        # A model that read the list of rules may write it again: the fold brings its own.
+        text = text.replace(RULES_HEADER, "Rules:")
         # The text so far goes into the next question as the checkpoint to update.
         if len(job.pieces) > 1:
             return self._next(job._replace(pieces=job.pieces[1:], so_far=text))
@@ -259,18 +260,23 @@ class Summarize:
         # As it is shown, not as it came: what a mask or a cut took away is sent no more, and not worth reading now.
         earlier: list[str] = []
         out: list[str] = []
+        keeps = view.rules.room_tokens > 0
         for tile in view.tiles[span.first : span.last]:
             if tile.fold is None:
                 seen = [tile.form(entry) for entry in tile.entries if entry.message.agent_visible]
-                out += [line for message in seen for line in _record_lines(message, self.result_chars)]
+                out += [
+                    line for message in seen for line in _record_lines(message, self.result_chars, keeps_rules=keeps)
+                ]
                 continue
             for message in tile.fold.shown:
-                if message.kind == "summary" and message.text.startswith(self.prefix):
-                    earlier.append(message.text.removeprefix(self.prefix).strip())
+                # Rules are kept by themselves: a model that reads them would put them into its own words.
+                text = without_rules(message.text) if message.kind else message.text
+                if message.kind == "summary" and text.startswith(self.prefix):
+                    earlier.append(text.removeprefix(self.prefix).strip())
                 elif message.kind:
-                    out += [message.text] if message.role != "assistant" else []
+                    out += [text] if message.role != "assistant" else []
                 else:  # a user's words that stayed beside a notice or digest
-                    out += _record_lines(message, self.result_chars)
+                    out += _record_lines(message, self.result_chars, keeps_rules=keeps)
         return "\n\n".join(earlier), out
 
     def focused(self, instructions: str | None, facts: Sequence[str] = ()) -> Summarize:
@@ -312,10 +318,13 @@ def _all_texts(message: Message) -> Iterable[str]:
     yield from (part.text for part in message.parts if isinstance(part, Opaque))
 
 
-def _record_lines(message: Message, result_chars: int) -> Iterable[str]:
+def _record_lines(message: Message, result_chars: int, *, keeps_rules: bool) -> Iterable[str]:
     """A message as lines of a record: without thinking, results shortened (opencode#31188, checkpoint system)."""
-    text = "\n".join(_text(part) for part in message.parts if isinstance(part, Text | Image | Document)).strip()
-    if text:
+    # Files of instructions that a harness sent are kept as rules, or left out for their size: no part of the record.
+    kept = message.role == "user" and keeps_rules
+    seen = [part for part in message.parts if isinstance(part, Text | Image | Document)]
+    texts = [_text(part) for part in seen if not (kept and isinstance(part, Text) and has_rules(part.text))]
+    if text := "\n".join(texts).strip():
         who = "user" if speaks(message) else message.role
         yield f"{who}: {text}"
     if message.cited:

@@ -33,7 +33,9 @@ def _is_own(part: Part) -> bool:
 # Texts that clients put beside a user's words or after results: Claude Code <system-reminder>, Cline
 # <environment_details>, Codex <environment_context>, IDE extensions <ide_selection>; others "[SYSTEM NOTE] ...".
 _ELEMENT = re.compile(r"<([a-z][a-z0-9]*[-_][a-z0-9_-]{1,40})(?:\s[^<>]{0,200})?>", re.IGNORECASE)
-_ABOUT = re.compile(r"remind|system|environment|context|notif|notice|ide_|hook|todo|status", re.IGNORECASE)
+_ABOUT = re.compile(r"remind|system|environment|context|notif|notice|ide_|hook|todo|status|instructions", re.IGNORECASE)
+# Codex heads a file of instructions with a line, before one element.
+_HEAD = re.compile(r"# [\w.-]{1,40}\.md instructions(?: for [^\n]{1,1000})?\n+(?=<INSTRUCTIONS>)")
 _NOTE = re.compile(
     r"\[\s{0,4}(?:(?:automated|automatic|internal|hidden)\s)?(?:system|reminder|hook|automated)\b[^\]\n]{0,80}\]",
     re.IGNORECASE,
@@ -45,6 +47,8 @@ def is_injected(text: str) -> bool:
     rest = text.strip()
     if _NOTE.match(rest):
         return True
+    if _HEAD.match(rest):
+        return rest.endswith("</INSTRUCTIONS>")
     if not rest.startswith("<"):
         return False
     while rest:

@@ -4,9 +4,6 @@ The view is a sequence of tiles that cover the log once, in order. A tile is a *
 leaves; each entry may be shown in a shorter form) or a *fold* over whole blocks. Appending costs O(size of the last
 block); a fold costs O(what it covers); between folds nothing else is touched, and the rendered prefix is the same list
 of the same objects.
-
-Its parts: `Tile` (what is shown in one place), `TileRenderer` (its messages), `RunningTotals` (sums, and the rendered
-prefix), `Meter` (what the provider makes of our count).
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ from foldline.view.origins import OURS, Origin
 from foldline.view.pairing import Placement, is_little_between, is_paired, is_unfinished
 from foldline.view.rendering import Edit, TileRenderer
 from foldline.view.running_totals import RunningTotals
+from foldline.view.standing_rules import StandingRules
 from foldline.view.tiles import (
     AT_SERVER,
     PROVIDER_SUMMARY,
@@ -58,7 +56,7 @@ LAST_RUNG = "floor"
 
 
 class View:
-    """Tiles that cover the log exactly once, kept current one event at a time: an entry, a fold, a pin, a left branch.
+    """Tiles that cover the log exactly once, kept current one event at a time: entry, fold, pin, left branch.
 
     `tokens` is the running size of the whole request (system text and tools in `base_tokens` included), corrected by
     reported usage; every other figure is by our own count. `where` maps an archive key to a location for people.
@@ -85,11 +83,10 @@ class View:
         # and no fold may cover it, however far back in the log its call stands.
         self.unread: Seq | None = None
         self.compacted: Seq | None = None  # the newest message in which the provider stands for all before it
-        self._name_counts, self.texts = NameCounts(), TextMemory(counter)
+        self._name_counts, self.texts, self.rules = NameCounts(), TextMemory(counter), StandingRules(counter)
         self._renderer = TileRenderer(codec, counter, counts_bytes=counts_bytes)
         self._totals = RunningTotals(codec.write)
-        self._lead = codec.note(LEAD)
-        self._had_lead = False  # whether the supplied first message stood in the request before
+        self._lead, self._had_lead = codec.note(LEAD), False  # and whether it stood in the request before
         self.lead_tokens = message_tokens(self._lead, counter)
         # Newest user messages that a requested compaction has folded: a later fold may take them in.
         self._folded_users: set[Seq | None] = set()
@@ -336,6 +333,13 @@ class View:
             return (entry.message,)
         return (self.codec.revise(entry.message, [p for p in entry.message.parts if not isinstance(p, ToolResult)]),)
 
+    def with_rules(self, start: Seq, stop: Seq, shown: Sequence[Message], reducer: str) -> tuple[Message, ...]:
+        """What a fold over [start, stop) shows, with the standing rules in it; the last rung does without. O(rules)."""
+        if reducer == LAST_RUNG:
+            return tuple(shown)
+        folds = (tile.fold for tile in self.tiles[: self.index(start)] if tile.fold is not None)
+        return self.rules.carried(self.codec, start, stop, shown, (m.text for fold in folds for m in fold.shown))
+
     def before(self, index: int) -> Message | None:
         """The last message shown before tile `index`."""
         while index > 0:
@@ -403,11 +407,11 @@ class View:
         O(size of the message), besides copying references, for an item that joins a turn of items or its result.
         `placed` says what it answers, `waits` whether a call of a group from a seq on is still open.
         """
-        # Four ways lead through here: a new block or an old one, rendered as a whole or by edits. The first is settled
-        # by `at`, the second by `edits`; all else is the same for the four.
+        # Four ways: a new block or an old one (`at`), rendered as a whole or by edits (`edits`).
         message = entry.message
         self.entries[entry.seq] = entry
         self.texts.note_reads(entry.seq, message)
+        self.rules.note(entry)
         at = len(self.tiles)
         if placed.joins is not None and self.reaches(placed.joins):
             at = self.index(placed.joins)
@@ -537,6 +541,8 @@ class View:
         if not self.may_cut(last):
             raise FoldRefused("what follows depends on signed reasoning before it", start=fold.start, stop=fold.stop)
         before = self.between(first, last)
+        if not again:
+            fold = replace(fold, shown=self.with_rules(fold.start, fold.stop, fold.shown, fold.reducer))
         fold = self._shrinking(fold, before, again, self.joining_tokens(first, last, fold.shown))
         newest = self.newest_user
         if newest is not None and fold.start <= newest < fold.stop and self.frees_newest(requested):
@@ -581,17 +587,11 @@ class View:
         new = View(
             self.codec, self.counter, base_tokens=self.base_tokens, counts_bytes=self.counts_bytes, where=self.where
         )
+        new.rules = self.rules.empty()
         new.meter = self.meter  # shared: its ratio is about the model, and a fork changes nothing about that
         new._totals.continue_from(self._totals)
         new._had_lead = self._had_lead
         return new
-
-    def hides_newest(self) -> int | None:
-        """The id of a fold that hides the newest user message unrequested, as after a fork; None if none does."""
-        if self.newest_user is None or self.newest_user in self._folded_users:
-            return None
-        fold = self.tiles[self.index(self.newest_user)].fold
-        return None if fold is None or any(m in fold.shown for m in self.residue(fold.start, fold.stop)) else fold.id
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

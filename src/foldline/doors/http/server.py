@@ -129,15 +129,30 @@ class H11Connection(TimedConnection, H11Protocol):
 
 
 class GracefulServer(uvicorn.Server):
-    """A server that the first signal stops gracefully; the next one sets `at_once`."""
+    """A server that the first signal stops gracefully; the next one sets `at_once`.
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    With `until` that event stops it, and signals are left to others.
+    """
+
+    def __init__(self, config: uvicorn.Config, until: asyncio.Event | None = None) -> None:
         super().__init__(config)
         self.at_once = asyncio.Event()
+        self._until = until
+
+    async def main_loop(self) -> None:
+        """Wait for the end."""
+        if self._until is None:
+            await super().main_loop()
+            return
+        await self.on_tick(0)  # sets the headers that each response gets
+        await self._until.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Handle signals while the server runs. Unlike uvicorn, do not raise them again after a graceful stop."""
+        if self._until is not None:
+            yield
+            return
         numbers = (signal.SIGINT, signal.SIGTERM)
         with signal_handlers({number: partial(self.handle_exit, number, None) for number in numbers}):
             yield

@@ -306,12 +306,14 @@ class _ProxyServer(GracefulServer):
     def __init__(
         self,
         config: uvicorn.Config,
+        *,
         grace_seconds: float,
         notice: Callable[[str], None],
         stopping: Callable[[], None],
         cutting: Callable[[], None],
+        until: asyncio.Event | None,
     ) -> None:
-        super().__init__(config)
+        super().__init__(config, until)
         self._stopping, self._cutting = stopping, cutting
         self._grace_seconds, self._notice = grace_seconds, notice
 
@@ -361,8 +363,11 @@ async def run(
     notice: Callable[[str], None],
     stopping: Callable[[], None] = _nothing,
     cutting: Callable[[], None] = _nothing,
+    until: asyncio.Event | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then stop gracefully: pending responses have `grace_seconds` to end.
+
+    With `until` it serves until that event is set, and leaves all signals alone.
 
     `stopping` is called when a stop begins, to end streams that have no end of their own. `cutting` is called when the
     time is over, to end what responses may wait for.
@@ -380,4 +385,7 @@ async def run(
         timeout_keep_alive=75,
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
-    await _ProxyServer(config, grace_seconds, notice, stopping, cutting).serve(sockets=[bound])
+    server = _ProxyServer(
+        config, grace_seconds=grace_seconds, notice=notice, stopping=stopping, cutting=cutting, until=until
+    )
+    await server.serve(sockets=[bound])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
@@ -70,11 +70,17 @@ class RunningProxy:
 
 @asynccontextmanager
 async def open_proxy(
-    settings: ProxySettings, rules: GateRules, environ: Mapping[str, str], *, notice: Callable[[str], None]
+    settings: ProxySettings,
+    rules: GateRules,
+    environ: Mapping[str, str],
+    *,
+    notice: Callable[[str], None],
+    listeners: Sequence[Listener] = (),
 ) -> AsyncIterator[RunningProxy]:
     """Run a proxy until the end of the block. Raises InvalidInput and MissingExtra.
 
-    A store that cannot be reached yet does not prevent the start.
+    `listeners` are called for each request that has ended, after the proxy's own. A store that cannot be reached yet
+    does not prevent the start.
     """
     from foldline.store.learned_limits import ClientLimits
     from foldline.store.paths import learned_path
@@ -110,7 +116,7 @@ async def open_proxy(
             windows=windows,
             summaries=summaries,
             mode=settings.mode,
-            emit=_emitter(settings, status, metrics, stack),
+            emit=_emitter(settings, [status, metrics, *listeners], stack),
             notice=notice,
         )
         own_app = Starlette(routes=routes(status, metrics))
@@ -125,10 +131,9 @@ async def open_proxy(
 
 
 def _emitter(
-    settings: ProxySettings, status: ProxyStatus, metrics: ProxyMetrics, stack: AsyncExitStack
+    settings: ProxySettings, listeners: list[Listener], stack: AsyncExitStack
 ) -> Callable[[ServedRequest], None]:
     """A listener that calls all listeners."""
-    listeners: list[Listener] = [status, metrics]
     if settings.otel:
         from foldline.doors.proxy.telemetry import Telemetry
 

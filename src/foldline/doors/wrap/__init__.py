@@ -1,0 +1,1 @@
+"""A client behind a proxy of its own: `foldline wrap`."""

@@ -1,0 +1,179 @@
+"""One run of a client behind proxies of its own: they start before it and end with it, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+from foldline.doors.proxy.gate import GateRules
+from foldline.doors.proxy.server import listen, run
+from foldline.doors.proxy.startup import ProxySettings, open_proxy
+from foldline.doors.proxy.windows import versioned
+from foldline.doors.wrap.child import is_running, run_in_terminal
+from foldline.doors.wrap.clients import APIS, ProviderApi, WrappedClient, filled, upstream_variables
+from foldline.doors.wrap.figures import RunFigures
+from foldline.doors.wrap.own_settings import ClientSettings
+from foldline.errors import InvalidInput
+from foldline.store.files import make_private_folder
+from foldline.store.paths import state_folder
+
+__all__ = ["ApiUpstream", "ClientRun", "program_of", "upstream_of", "version_of", "wrap_client"]
+
+_HOST: Final = "127.0.0.1"
+_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+# The client has ended: an answer that is still under way is for nobody.
+_GRACE_SECONDS: Final = 2.0
+
+_HTTP_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRun:
+    """A client with its arguments, and the environment and settings of its proxies.
+
+    `upstream` is asked for every API; without it each goes where the client would have sent it.
+    """
+
+    client: WrappedClient
+    arguments: tuple[str, ...]
+    environ: Mapping[str, str]
+    settings: ProxySettings
+    upstream: str | None = None
+
+
+class ApiUpstream(NamedTuple):
+    """An address, and where it comes from: "--upstream", a variable, or a client's own settings; "" for the usual."""
+
+    address: str
+    source: str
+
+
+def program_of(client: WrappedClient, environ: Mapping[str, str]) -> str:
+    """The path of a client's program. Raises InvalidInput with the line that installs it."""
+    found = shutil.which(client.program, path=environ.get("PATH"))
+    if found is None:
+        install = f": {client.install}" if client.install else ""
+        raise InvalidInput(f"is not installed, or not in PATH{install}", place=client.program[:200])
+    return found
+
+
+async def wrap_client(wrapped: ClientRun, *, notice: Callable[[str], None]) -> tuple[int, RunFigures]:
+    """Run a client behind its proxies. Returns its exit code, and what they did. Raises InvalidInput and OSError."""
+    client, figures = wrapped.client, RunFigures()
+    program = program_of(client, wrapped.environ)
+    own = client.settings(wrapped.environ) if client.settings is not None else ClientSettings()
+    upstreams = {name: upstream_of(wrapped, APIS[name], own) for name in client.apis}
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(_folder(wrapped.environ))
+        roots: dict[str, str] = {}
+        for upstream in upstreams.values():
+            if upstream.address not in roots:
+                proxy = _proxy(wrapped, upstream, figures, notice)
+                roots[upstream.address] = await stack.enter_async_context(proxy)
+        values = {"folder": str(folder), **own.values}
+        for name, upstream in upstreams.items():
+            root = roots[upstream.address]
+            values |= {f"{name}_host": root, name: root + version_of(APIS[name], upstream)}
+        for name, text in client.files.items():
+            (folder / name).write_text(filled(text, values), "utf-8")
+        added = () if client.bare.intersection(wrapped.arguments[:1]) else (*client.arguments, *own.arguments)
+        command = [program, *(filled(one, values) for one in added), *wrapped.arguments]
+        code = await run_in_terminal(command, _environ(wrapped.environ, client, values, list(roots.values())))
+    if own.hint and not figures.requests:
+        notice(own.hint)
+    return code, figures
+
+
+@contextmanager
+def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
+    """A folder for the files of this run, removed at its end; those of runs that were killed are removed now.
+
+    Not in the system's folder for temporary files: a client may read no settings from where others can write (Gemini
+    CLI does not).
+    """
+    parent = state_folder(environ) / "wrap"
+    make_private_folder(parent)
+    for left in parent.iterdir():
+        if not is_running(left.name.partition("-")[0]):
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=f"{os.getpid()}-", dir=parent) as made:
+        yield Path(made)
+
+
+@asynccontextmanager
+async def _proxy(
+    wrapped: ClientRun, upstream: ApiUpstream, figures: RunFigures, notice: Callable[[str], None]
+) -> AsyncIterator[str]:
+    """A proxy on a free port until the end of the block. Yields its address."""
+    settings = replace(wrapped.settings, upstream=upstream.address)
+    rules, ended = GateRules(hosts=_NAMES), asyncio.Event()
+    with listen(_HOST, 0) as bound:
+        try:
+            opening = open_proxy(settings, rules, wrapped.environ, notice=notice, listeners=(figures,))
+            async with opening as opened:
+                # Before the client starts: one that connects at once has to wait, but is not refused.
+                bound.listen()
+                ends = {"stopping": opened.stopping, "cutting": opened.cutting}
+                serving = run(opened.app, bound, grace_seconds=_GRACE_SECONDS, notice=_nothing, until=ended, **ends)
+                server = asyncio.create_task(serving)
+                try:
+                    yield f"http://{_HOST}:{bound.getsockname()[1]}"
+                finally:
+                    ended.set()
+                    await server
+        except InvalidInput as error:
+            # An endpoint names its own field; a user knows where the address comes from.
+            if error.place != "base_url":
+                raise
+            raise InvalidInput(error.reason, place=upstream.source) from None
+
+
+def _nothing(line: str) -> None:
+    """Say nothing of answers that are cut off when the client has ended."""
+    del line
+
+
+# --- addresses and environment ----------------------------------------------------------------------------------------
+
+
+def upstream_of(wrapped: ClientRun, api: ProviderApi, own: ClientSettings | None = None) -> ApiUpstream:
+    """Where the requests of an API go: the first of the option, the client's settings, its variables, the usual."""
+    if wrapped.upstream is not None:
+        return ApiUpstream(wrapped.upstream, "--upstream")
+    if own is not None and api.name in own.upstreams:
+        return ApiUpstream(own.upstreams[api.name], f"the settings of {wrapped.client.name}")
+    for variable in upstream_variables(wrapped.client, api):
+        if address := wrapped.environ.get(variable, "").strip():
+            return ApiUpstream(address, variable)
+    return ApiUpstream(api.usual, "")
+
+
+def version_of(api: ProviderApi, upstream: ApiUpstream) -> str:
+    """The path that a client's base URL needs, so that the upstream is asked at the path it would have been asked at.
+
+    The proxy appends a request's path to the upstream, but for a `/v1` that both have.
+    """
+    address = upstream.address.rstrip("/")
+    if not api.version or address.endswith(api.version):
+        return api.version
+    # A variable holds exactly what the client would have used; the option also takes an address without a version.
+    return api.version if upstream.source == "--upstream" and versioned(address) != address else ""
+
+
+def _environ(
+    environ: Mapping[str, str], client: WrappedClient, values: Mapping[str, str], roots: Sequence[str]
+) -> dict[str, str]:
+    """The environment of the client."""
+    found = {**environ, **{name: filled(text, values) for name, text in client.environ.items()}}
+    # Behind an HTTP proxy for the outside, an address of this machine must not be sent there.
+    if roots and any(name.lower() in _HTTP_PROXIES for name in environ):
+        for name in ("no_proxy", "NO_PROXY"):
+            found[name] = ",".join(filter(None, (environ.get(name, ""), _HOST, "localhost")))
+    return found
