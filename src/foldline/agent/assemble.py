@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
+from foldline.agent.instructions import instructions_text, project_instructions
 from foldline.agent.loop import Agent
 from foldline.agent.session import AgentSession
 from foldline.agent.session_context import RunSettings
@@ -101,22 +102,27 @@ def assemble(
     stored = stored if session is None else session.stored
     agents = _SubAgents(parts, emit, stored, parent)
     toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
+    counter = _counter(settings, provider.model)
+    own = project_instructions(
+        parts.workspace, settings.instructions_file, parts.window_tokens, counter, lambda text: emit(Notice(text))
+    )
     run_settings = RunSettings(
         dialect=provider.dialect,
         model=provider.model,
         policy=_policy(settings),
         window=parts.window_tokens,
         max_output_tokens=settings.model.max_output_tokens,
-        system=system or settings.system or system_prompt(toolbox.names),
+        system=instructions_text(system or settings.system or system_prompt(toolbox.names), own),
         tools=toolbox.wires(provider.dialect) or None,
         endpoint=provider.endpoint,
-        counter=_counter(settings, provider.model),
+        counter=counter,
         cache_rule=_cache_rule(provider, settings.model.extra),
+        rules_share=settings.rules_share,
     )
     if session is not None:
         session.switch(run_settings)
     live = session or AgentSession(run_settings, stored=stored, listen=emit, learned=parts.learned)
-    live.writes_in_thread = parts.writes_in_thread
+    live.writes_in_thread, live.instructions = parts.writes_in_thread, own
 
     # Read from the session at each call: `undo` and `switch` replace its context.
     def room() -> Room:

@@ -23,6 +23,7 @@ from foldline.store.base import StoredSession
 from foldline.store.clock import IdleTimer, seconds_since
 from foldline.text.safe_regex import Work
 from foldline.view.archive import MemoryArchive
+from foldline.view.standing_rules import StandingRule
 from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
 __all__ = ["RESULT_LOST", "AgentSession"]
@@ -55,6 +56,7 @@ class AgentSession:
         self.stored = stored
         self.learned = {} if learned is None else learned
         self.writes_in_thread = False
+        self.instructions: StandingRule | None = None  # the project's own, in the system text
         self._turns: list[tuple[int, Literal["begun", "ended"], dict[str, Json]]] = []
         self._listener = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()

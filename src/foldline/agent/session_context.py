@@ -17,6 +17,7 @@ from foldline.reducers.drop import drop_fold
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.archive import Archive, ManyAtOnce, key_of
 from foldline.view.budget import Need
+from foldline.view.standing_rules import RULES_SHARE
 from foldline.view.tiles import Span
 from foldline.view.transcript import Event, Fold
 from foldline.view.view import View
@@ -89,6 +90,7 @@ class RunSettings:
     counter: Counter = ESTIMATE
     # Prices and lifetime of the provider's cache, if requests ask for other ones than the model's usual.
     cache_rule: CacheRule | None = None
+    rules_share: float = RULES_SHARE
 
     def context(self, events: Sequence[Event], **more: Any) -> Context:
         """Replay events into a context with a bound on its messages in memory (S3.02). O(log)."""

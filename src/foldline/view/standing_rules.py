@@ -26,9 +26,9 @@ from foldline.text.standing import (
 )
 from foldline.tokens import Counter
 from foldline.view.harness_texts import HarnessText, Speaker, harness_texts, is_withdrawal
-from foldline.view.transcript import Entry, Seq
+from foldline.view.transcript import Entry, Fold, Seq
 
-__all__ = ["RULES_HEADER", "RULES_SHARE", "StandingRule", "StandingRules", "has_rules", "without_rules"]
+__all__ = ["RULES_HEADER", "RULES_SHARE", "StandingRule", "StandingRules", "has_rules", "rules_tokens", "without_rules"]
 
 RULES_HEADER: Final = "[Standing rules, word for word: they hold until the user ends them]"
 """The line before the rules that a fold carries."""
@@ -257,6 +257,12 @@ def _with_block(codec: Codec, message: Message, block: str) -> Message:
     text = f"{part.text}\n{block}"
     note = codec.note(text, role=message.role, kind=message.kind)
     return replace(note, parts=(replace(part, text=text),), user_visible=message.user_visible)
+
+
+def rules_tokens(folds: Iterable[Fold], counter: Counter) -> int:
+    """The size of the rules that folds carry. O(texts of the folds)."""
+    texts = (message.text for fold in folds for message in fold.shown if message.kind)
+    return sum(counter.text(text[len(without_rules(text)) :]) for text in texts if RULES_HEADER in text)
 
 
 def without_rules(text: str) -> str:

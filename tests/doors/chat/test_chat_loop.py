@@ -155,9 +155,19 @@ def test_folds_can_be_looked_into_and_taken_back(tmp_path: Path) -> None:
 def test_what_the_bar_shows_is_the_window(tmp_path: Path) -> None:
     held = hold(FakeProvider(echo), tmp_path, ["hello", "/pin 0", "/context"], width=60, window=9_000)
     rows = [line.split() for line in held.text.splitlines() if line.rstrip().endswith("%")]
-    assert [row[1] for row in rows] == ["system", "tools", "pinned", "folded", "live", "free"]
+    assert [row[1] for row in rows] == ["system", "rules", "tools", "pinned", "folded", "live", "free"]
     assert sum(int(row[2].replace(",", "")) for row in rows) == 9_000
-    assert max(map(len, held.text.partition("free")[0].splitlines()[-8:])) <= 60
+    assert max(map(len, held.text.partition("free")[0].splitlines()[-9:])) <= 60
+
+
+def test_rules_that_stay_are_listed_with_their_sources(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "AGENTS.md").write_text("Run make check.", encoding="utf-8")
+    held = hold(FakeProvider(echo), tmp_path, ["/rules", "Never push to main.", "/rules", "/context"], window=9_000)
+    assert "AGENTS.md · in the system text · ~" in held.text
+    assert "user · message 0 · ~" in held.text
+    assert held.text.count("  Never push to main.") >= 1
+    assert "rules that stay: AGENTS.md " in held.text
 
 
 def test_the_policy_can_be_changed_on_the_way(tmp_path: Path) -> None:

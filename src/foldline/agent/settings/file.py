@@ -347,6 +347,8 @@ def _rows(loaded: LoadedSettings, environ: Mapping[str, str]) -> Iterator[tuple[
     else:
         yield from _model_rows("summariser", now.summariser, environ)
     yield "system_file" if "system_file" in loaded.sources else "system", now.system, ""
+    yield "instructions_file", now.instructions_file or "off", ""
+    yield "rules_share", now.rules_share, ""
     yield "session.max_tool_iterations", now.max_tool_iterations, ""
     yield "session.on_disconnect", "pause" if now.session is None else now.session.on_disconnect, ""
     yield from _block_rows("session.context", ContextSettings() if now.session is None else now.session.context)

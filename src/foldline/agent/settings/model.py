@@ -46,6 +46,7 @@ from foldline.engine.settings import (
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.reducers.truncate import ResultLimit
+from foldline.view.standing_rules import RULES_SHARE
 
 __all__ = [
     "BLOCK",
@@ -323,6 +324,13 @@ class _AgentFields:
         default=None, description="The model that summarises, as model; by default the model itself; off: none."
     )
     system: Text | None = Field(default=None, description="The system text.")
+    instructions_file: Annotated[Word | None, BeforeValidator(_or_off)] = Field(
+        default="AGENTS.md",
+        description="A file of the working folder whose text is added to the system text; off: none.",
+    )
+    rules_share: Annotated[float, number(0, 0.5)] = Field(
+        default=RULES_SHARE, description="Share of the input limit that standing rules may take in folds."
+    )
     # None where there is no block: such an agent has 50 tool rounds (S0.08), one with a block 25 (S3.08).
     session: SessionSettings | None = Field(default=None, description="The session and its context.")
     tools: ToolSettings = Field(default_factory=ToolSettings, description="Its tools and their limits.")

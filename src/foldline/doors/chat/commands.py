@@ -40,6 +40,7 @@ class SlashCommand:
 COMMANDS: Final = (
     SlashCommand("/compact", "[instructions]", "sum up the conversation and go on from the summary"),
     SlashCommand("/context", "", "show what fills the window", "inspect_commands"),
+    SlashCommand("/rules", "", "list the rules that stay, whatever is folded", "inspect_commands"),
     SlashCommand(
         "/why", "N", "say why message N is not shown as it was; fold N: what a fold stands for", "inspect_commands"
     ),

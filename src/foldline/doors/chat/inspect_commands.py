@@ -1,22 +1,20 @@
-"""The commands that only read: /context, /why, /history, /cost."""
+"""The commands that only read: /context, /rules, /why, /history, /cost."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-
-from rich.text import Text
 
 from foldline.catalog.models import lookup
 from foldline.doors.chat.commands import whole_number
 from foldline.doors.chat.event_lines import fold_source
+from foldline.doors.chat.window_parts import bar_lines, rule_sources, shares_of
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.hosting.session_text import author_of, message_text, seq_range
 from foldline.text.formatting import plain_line, plural
-from foldline.tokens import ESTIMATE, system_tokens
 from foldline.view.transcript import Entry, Fold, Usage
 
 if TYPE_CHECKING:
@@ -27,16 +25,13 @@ if TYPE_CHECKING:
 __all__ = [
     "ModelCost",
     "PricedCall",
-    "WindowShare",
-    "bar_lines",
-    "cells",
     "context",
     "cost",
     "cost_lines",
     "costs_by_model",
     "entry_of",
     "history",
-    "shares_of",
+    "rules",
     "why",
 ]
 
@@ -53,7 +48,7 @@ async def context(chat: ChatLoop, argument: str) -> None:
     session = (await conversation.agent()).session
     screen, now = chat.screen, session.context
     limits = now.limits
-    shares = shares_of(now, session.settings.system)
+    shares = shares_of(now, session.settings.system, session.instructions)
     wide = screen.console.width
     for line in bar_lines(shares, limits.window_tokens, width=wide, ascii_only=screen.console.options.ascii_only):
         screen.show(line)
@@ -62,6 +57,27 @@ async def context(chat: ChatLoop, argument: str) -> None:
     source = "" if window is None or window.tokens != limits.window_tokens else f" ({window.source})"
     screen.line(f"~{used:,} of {limits.window_tokens:,} tokens{source}; answers get up to {limits.max_output_tokens:,}")
     screen.line(f"policy {now.policy.name}; a request may have {limits.input_tokens:,} tokens", "dim")
+    if listed := rule_sources(now.rules, session.instructions):
+        screen.line(f"rules that stay: {listed} · /rules", "dim")
+
+
+async def rules(chat: ChatLoop, argument: str) -> None:
+    """List the rules that stay, whatever is folded: source, tokens and words."""
+    if argument:
+        raise InvalidInput("takes nothing", place="/rules")
+    session = (await (await chat.conversation()).agent()).session
+    found = [*([session.instructions] if session.instructions else []), *session.context.rules]
+    if not found:
+        chat.screen.line("no rules yet: what you say with always, never or from now on stays word for word")
+    for rule in found:
+        place = "in the system text" if rule.seq < 0 else f"message {rule.seq}"
+        part = "" if rule.whole else ", its rules only"
+        chat.screen.line(f"{plain_line(rule.source)} · {place} · ~{rule.tokens:,} tokens{part}", "bold")
+        lines = rule.text.split("\n")
+        for line in lines[:_FIRST_LINES]:
+            chat.screen.line(f"  {plain_line(line)}")
+        if len(lines) > _FIRST_LINES:
+            chat.screen.line(f"  … {plural(len(lines) - _FIRST_LINES, 'more line')}", "dim")
 
 
 async def why(chat: ChatLoop, argument: str) -> None:
@@ -263,89 +279,3 @@ def _line(row: ModelCost) -> str:
         f"{row.model or 'unnamed model'}: {calls}, {about}{row.prompt_tokens:,} prompt tokens "
         f"({row.cached_tokens:,} cached, {share}), {about}{row.completion_tokens:,} answered; {money}"
     )
-
-
-_LABELS: Final = ("system", "tools", "pinned", "folded", "live", "free")
-_STYLES: Final = ("blue", "cyan", "yellow", "magenta", "green", "dim")
-_MARKS: Final = "█▓■▒▆·"
-_ASCII_MARKS: Final = "STPFL."
-_MOST_COLUMNS: Final = 80
-
-
-@dataclass(frozen=True, slots=True)
-class WindowShare:
-    """One part of the window and its size."""
-
-    label: str
-    tokens: int
-
-
-def shares_of(context: Context, system: str | None) -> tuple[WindowShare, ...]:
-    """The parts of the next request as it stands, and what is free; together they are the window, if it fits.
-
-    Parts are by our own count, scaled so that their sum is the size that the server's reports make likely. O(tiles).
-    """
-    view = context.view
-    own = system_tokens(system, ESTIMATE) if system else 0
-    sizes = dict.fromkeys(_LABELS[:-1], 0)
-    sizes["system"], sizes["tools"] = own, max(0, view.base_tokens - own)
-    for tile in view.tiles:
-        # A group may hold shortened and whole messages side by side, so its tokens are split between two parts.
-        shortened = sum(fold.tokens for fold in tile.forms.values())
-        if tile.fold is not None:
-            sizes["folded"] += tile.tokens
-        elif tile.pinned:
-            sizes["pinned"] += tile.tokens
-        elif tile.system:
-            sizes["system"] += tile.tokens
-        else:
-            sizes["folded"] += shortened
-            sizes["live"] += max(0, tile.tokens - shortened)
-    # Estimates by part, calibrated as a whole: providers report the size of a request, not of its parts.
-    counted = sum(sizes.values())
-    scaled = _apportioned([*sizes.values()], view.tokens) if counted else [0] * len(sizes)
-    free = max(0, context.limits.window_tokens - sum(scaled))
-    return tuple(WindowShare(label, tokens) for label, tokens in zip(_LABELS, [*scaled, free], strict=True))
-
-
-def cells(shares: Sequence[WindowShare], width: int) -> list[int]:
-    """The share of each part in `width` cells: by size, and at least one for any tokens."""
-    counts = _apportioned([share.tokens for share in shares], width)
-    for at, share in enumerate(shares):
-        # A part that exists must not vanish in rounding; the widest part gives up the cell.
-        if share.tokens and not counts[at]:
-            widest = max(range(len(counts)), key=counts.__getitem__)
-            if counts[widest] > 1:
-                counts[at], counts[widest] = 1, counts[widest] - 1
-    return counts
-
-
-def bar_lines(shares: Sequence[WindowShare], window_tokens: int, *, width: int, ascii_only: bool = False) -> list[Text]:
-    """The bar, and a line for each part with its tokens and its share of the window."""
-    marks = _ASCII_MARKS if ascii_only else _MARKS
-    bar = Text()
-    # A mark of its own for each part: colours alone say nothing without colour, or to the colour-blind.
-    for mark, style, count in zip(marks, _STYLES, cells(shares, min(width, _MOST_COLUMNS)), strict=True):
-        bar.append(mark * count, style)
-    digits = max(len(f"{share.tokens:,}") for share in shares)
-    lines = [bar]
-    for mark, style, share in zip(marks, _STYLES, shares, strict=True):
-        part = share.tokens / window_tokens if window_tokens else 0.0
-        line = Text(f"{mark} ", style)
-        line.append(f"{share.label:<7} {share.tokens:>{digits},} tokens {part:>6.1%}", "")
-        lines.append(line)
-    return lines
-
-
-def _apportioned(sizes: Sequence[int], total: int) -> list[int]:
-    """Whole numbers in proportion to the sizes, with the sum `total` (largest remainders)."""
-    whole = sum(sizes)
-    if whole <= 0:
-        return [0] * len(sizes)
-    exact = [size * total / whole for size in sizes]
-    out = [int(each) for each in exact]
-    # Rounding each share by itself could miss the total; the largest remainders get what is left (Hamilton's method).
-    by_rest = sorted(range(len(sizes)), key=lambda at: exact[at] - out[at], reverse=True)
-    for at in by_rest[: total - sum(out)]:
-        out[at] += 1
-    return out
