@@ -107,7 +107,7 @@ def test_an_agent_sends_the_file_of_its_folder_and_knows_its_source(tmp_path: Pa
 
 
 def test_a_rule_of_the_user_outlives_ten_windows_of_an_agent(tmp_path: Path) -> None:
-    fake = FakeProvider(lambda body: "Much was done at the mill. " * 30)
+    fake = FakeProvider(lambda body: "Much was done at the mill. " * 30, keep=400)
 
     async def talk() -> None:
         async with assembled(fake, tmp_path, window=4_000, tools=False) as agent:

@@ -93,10 +93,9 @@ class Conversation:
         self.count = 0  # messages
         self.version = 0
         self.folded = self.mended = False
-        self.idle = IdleTimer(idle_seconds)  # since the upstream last heard of this conversation
-        self._returns = WarmReturns()
-        self.summary_scope = b""
-        self.scope_varies = False
+        # `idle`: since the upstream last heard of this conversation.
+        self.idle, self._returns = IdleTimer(idle_seconds), WarmReturns()
+        self.summary_scope, self.scope_varies = b"", False
         # System text that client messages were moved into, for the latest request.
         self._moved_system: System = None
         # The largest output cap that the upstream accepts, as far as known, for the model or for the latest request.
@@ -145,10 +144,10 @@ class Conversation:
 
         Raises InvalidInput for messages that cannot be parsed, and then records nothing.
         """
-        leads = body.messages[: leading(body.dialect, body.messages)]
-        self.context.set_system_and_tools(system=body.system, tools=body.tools, leading=leads)
-        new = [recorded_form(wire, body) for wire in body.messages[self.count :]]
-        if not new:
+        self.context.set_system_and_tools(
+            system=body.system, tools=body.tools, leading=body.messages[: leading(body.dialect, body.messages)]
+        )
+        if not (new := [recorded_form(wire, body) for wire in body.messages[self.count :]]):
             return
         # Parse all of them before the first is recorded: `extend` would stop halfway.
         for wire in new:
@@ -285,6 +284,8 @@ class Conversation:
             new_folds=new_folds,
             limits=limits,
             version=self.version,
+            rules=self.context.rules,
+            tool_sizes=self.context.tool_sizes,
         )
 
     def _sets_markers(self, body: RequestBody) -> bool:

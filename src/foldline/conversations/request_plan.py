@@ -19,6 +19,8 @@ from foldline.engine.policy import Policy
 from foldline.failures.failure import believable, silent_truncation
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.budget import TokenLimits, Trigger, limits_of, output_tokens
+from foldline.view.standing_rules import StandingRule
+from foldline.view.tool_sizes import ToolSize
 from foldline.view.transcript import Fold, Usage
 
 __all__ = [
@@ -93,7 +95,8 @@ class RequestPlan:
 
     `given_tokens` counts what the client sent and `tokens` what is sent, by our own count. `folds` is the number of
     folds in effect, `new_folds` those made since the previous request. `version` numbers the requests of the
-    conversation. `prepared` is False for a request that was passed on without asking the context.
+    conversation. `prepared` is False for a request that was passed on without asking the context. `rules` stay word for
+    word in folds, and `tool_sizes` are those of the client's tools.
     """
 
     body: RequestBody
@@ -106,6 +109,8 @@ class RequestPlan:
     limits: TokenLimits
     version: int
     prepared: bool = True
+    rules: tuple[StandingRule, ...] = ()
+    tool_sizes: tuple[ToolSize, ...] = ()
 
     def truncated(self, usage: Usage, stop_reason: str = "") -> str:
         """Say why the upstream seems to have cut the prompt, judging by its report; "" if nothing points to it."""

@@ -34,6 +34,7 @@ from foldline.view.economics import Rent
 from foldline.view.request import Request
 from foldline.view.standing_rules import RULES_SHARE, StandingRule
 from foldline.view.system_and_tools import System, SystemAndTools, Tools
+from foldline.view.tool_sizes import ToolSize
 from foldline.view.transcript import Entry, Event, Fold, Seq, Unfold, Usage
 from foldline.view.usage import usage_of
 from foldline.view.view import View
@@ -265,6 +266,11 @@ class Context:
         rules = self._engine.view.rules
         rules.room_tokens = int(self._engine.rules_share * self._engine.limits.input_tokens)
         return rules.kept
+
+    @property
+    def tool_sizes(self) -> tuple[ToolSize, ...]:
+        """The tokens of each tool definition, with its MCP server. O(tools) once for each change."""
+        return self._engine.recorder.system_and_tools.tool_sizes
 
     @property
     def limits(self) -> TokenLimits:

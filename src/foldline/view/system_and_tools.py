@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from foldline.codecs.limits import tool_names
 from foldline.messages import Message, Text, Wire
 from foldline.tokens import Counter, system_tokens, tools_tokens, wire_bytes
+from foldline.view.tool_sizes import ToolSize, tool_sizes
 from foldline.view.transcript import Seq
 
 __all__ = ["System", "SystemAndTools", "Tools"]
@@ -37,6 +38,8 @@ class SystemAndTools:
         self._size_bytes: int | None = None
         self._named: Tools = None
         self._tool_names: frozenset[str] = frozenset()
+        self._sized: Tools = None
+        self._sizes: tuple[ToolSize, ...] = ()
         self._current = True
         self._sent: System = system
         self._given_tokens = system_tokens(system, counter) + tools_tokens(tools, counter)
@@ -65,6 +68,13 @@ class SystemAndTools:
         if self._named is not self.tools:
             self._named, self._tool_names = self.tools, frozenset(tool_names(self.tools))
         return self._tool_names
+
+    @property
+    def tool_sizes(self) -> tuple[ToolSize, ...]:
+        """The size of each tool definition. O(tools) once for each change."""
+        if self._sized is not self.tools:
+            self._sized, self._sizes = self.tools, tool_sizes(self.tools, self._counter)
+        return self._sizes
 
     def update(self, system: System, tools: Tools) -> bool:
         """Replace the caller's system text and tools; returns whether they differ. O(size)."""

@@ -147,7 +147,9 @@ def test_the_state_and_the_folds_come_as_json(look: Looked) -> None:
         assert state.headers["cache-control"] == "no-store"
         assert state.json()["totals"]["requests"] >= len(day())
         one = next(one for one in state.json()["conversations"] if one["folds_made"])
-        folds = api.get("/foldline/folds", params={"session": one["id"]}).json()["folds"]
+        details = api.get("/foldline/folds", params={"session": one["id"]}).json()
+        folds = details["folds"]
+        assert details.keys() == {"folds", "rules", "tools", "servers"}
         assert folds[0].keys() >= {"reducer", "reason", "before_tokens", "tokens"}
         assert api.get("/foldline/folds", params={"session": "nobody"}).status_code == 404
         assert api.get("/foldline/folds").status_code == 404

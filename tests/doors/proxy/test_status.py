@@ -19,6 +19,8 @@ from foldline.doors.proxy.status import (
     MAX_REQUESTS,
     ProxyStatus,
 )
+from foldline.view.standing_rules import StandingRule
+from foldline.view.tool_sizes import ToolSize
 from foldline.view.transcript import Usage
 
 
@@ -149,11 +151,31 @@ def test_a_conversation_stands_as_its_last_request_left_it() -> None:
 def test_fold_lines_say_why_the_newest_first() -> None:
     folds = tuple(fold(n, n + 1, 400, 20, "mask", f"reason {n}") for n in range(MAX_FOLDS + 5))
     standing = standing_of(served_request(new_folds=folds[:3]), served_request(2, new_folds=folds[3:]))
-    lines = standing.folds("4f1c9a20b7d3e865")
-    assert lines is not None
+    found: Any = standing.details("4f1c9a20b7d3e865")
+    lines = found["folds"]
     assert [line["reason"] for line in lines] == [f"reason {n}" for n in reversed(range(5, MAX_FOLDS + 5))]
     assert (lines[0]["reducer"], lines[0]["before_tokens"], lines[0]["tokens"]) == ("mask", 400, 20)
-    assert standing.folds("nobody") is None
+    assert standing.details("nobody") is None
+
+
+def test_rules_and_tools_are_listed_cut_and_without_secrets() -> None:
+    rules = (
+        StandingRule("Never push. " + "x" * 5_000, "AGENTS.md", 0, 900),
+        StandingRule("Always use the key sk-proj-0123456789abcdef0123456789abcdef.", "user", 4, 12),
+    )
+    sizes = (ToolSize("mcp__docs__search", 300, "docs"), ToolSize("mcp__docs__open", 500, "docs"), ToolSize("bash", 90))
+    standing = standing_of(served_request(rules=rules, tool_sizes=sizes), served_request(2))
+    found: Any = standing.details("4f1c9a20b7d3e865")
+    assert [(rule["source"], rule["tokens"]) for rule in found["rules"]] == [("user", 12), ("AGENTS.md", 900)]
+    assert "0123456789abcdef" not in str(found)
+    assert max(len(rule["text"]) for rule in found["rules"]) <= 300
+    assert [tool["name"] for tool in found["tools"]] == ["mcp__docs__open", "mcp__docs__search", "bash"]
+    assert found["servers"] == [
+        {"server": "docs", "tools": 2, "tokens": 800},
+        {"server": "", "tools": 1, "tokens": 90},
+    ]
+    (one,) = standing.state()["conversations"]
+    assert (one["rules"], one["rules_tokens"], one["tools"], one["tools_tokens"]) == (2, 912, 3, 890)
 
 
 def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:

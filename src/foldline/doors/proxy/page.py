@@ -84,10 +84,10 @@ def routes(status: ProxyStatus, metrics: ProxyMetrics) -> list[Route]:
         return json_response(status.state())
 
     async def folds(request: Request) -> Response:
-        found = status.folds(request.query_params.get("session", ""))
+        found = status.details(request.query_params.get("session", ""))
         if found is None:
             return _problem(404, "this conversation is not known, or is no longer listed")
-        return json_response({"folds": found})
+        return json_response(found)
 
     async def events(request: Request) -> ASGIApp:
         if request.method == "HEAD":  # the body of a stream would never end

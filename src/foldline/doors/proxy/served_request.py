@@ -12,6 +12,8 @@ from typing import Final, Literal, TypeAlias
 from foldline.catalog.models import lookup
 from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.doors.proxy.request_head import dialect_of
+from foldline.view.standing_rules import StandingRule
+from foldline.view.tool_sizes import ToolSize
 from foldline.view.transcript import Fold, Usage
 
 __all__ = [
@@ -73,6 +75,8 @@ class ServedRequest:
     window_tokens: int = 0
     folds: int = 0
     new_folds: tuple[Fold, ...] = ()
+    rules: tuple[StandingRule, ...] = ()
+    tool_sizes: tuple[ToolSize, ...] = ()
     input_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
@@ -163,6 +167,8 @@ class ExchangeRecord:
             window_tokens=self.window_tokens,
             folds=0 if plan is None else plan.folds,
             new_folds=() if plan is None else plan.new_folds,
+            rules=() if plan is None else plan.rules,
+            tool_sizes=() if plan is None else plan.tool_sizes,
             input_tokens=None if usage is None else usage.input_tokens,
             cached_tokens=None if usage is None else usage.cached_tokens,
             output_tokens=None if usage is None else usage.output_tokens,

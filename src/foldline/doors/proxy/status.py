@@ -12,6 +12,9 @@ from typing import Any, Final, NamedTuple
 from foldline.doors.http.streams import EventStream, Outbox, encode_event
 from foldline.doors.proxy.served_request import Mode, ServedRequest, is_answered, saved_usd, spent_usd
 from foldline.messages import Json
+from foldline.text.redaction import redact
+from foldline.view.standing_rules import StandingRule
+from foldline.view.tool_sizes import ToolSize, by_server
 
 __all__ = ["ProxyStatus"]
 
@@ -20,6 +23,9 @@ MAX_REQUESTS: Final = 200
 MAX_CONVERSATIONS: Final = 1_000
 MAX_FOLDS: Final = 20
 """Folds listed for each conversation, the newest."""
+
+MAX_LISTED: Final = 40
+"""Rules, tools and servers listed for each conversation."""
 
 MAX_FOLLOWERS: Final = 64
 """Pages that may follow at one time."""
@@ -94,6 +100,10 @@ class _ConversationStatus:
     warning: str = ""
     truncated: str = ""
     lines: deque[dict[str, Json]] = field(default_factory=lambda: deque(maxlen=MAX_FOLDS))
+    rules: tuple[StandingRule, ...] = ()
+    rules_count: int = 0
+    rules_tokens: int = 0
+    tool_sizes: tuple[ToolSize, ...] = ()
 
     def add(self, served: ServedRequest, usd: float | None) -> None:
         # Requests of one conversation may end out of order, so the times keep the latest.
@@ -106,6 +116,12 @@ class _ConversationStatus:
             self.tokens, self.folds = served.sent_tokens, served.folds
         self.warning = _text(served.warning)
         self.truncated = _text(served.truncated) or self.truncated
+        if served.rules:
+            # Cut here: a file of instructions has kilobytes, and a thousand conversations are listed.
+            newest = served.rules[-MAX_LISTED:]
+            self.rules = tuple(replace(rule, text=_text(redact(rule.text[: 2 * _TEXT_CHARS]))) for rule in newest)
+            self.rules_count, self.rules_tokens = len(served.rules), sum(rule.tokens for rule in served.rules)
+        self.tool_sizes = served.tool_sizes or self.tool_sizes
         for fold in served.new_folds:
             self.lines.append(
                 {
@@ -122,7 +138,29 @@ class _ConversationStatus:
     def plain(self) -> dict[str, Json]:
         names = ("id", "title", "dialect", "model", "window_tokens", "tokens", "folds", "warning", "truncated")
         own = {name: getattr(self, name) for name in names}
-        return {**self.totals.plain(), **own, "folds_made": self.totals.folds, "at": _when(self.at)}
+        more: dict[str, Json] = {
+            "rules": self.rules_count,
+            "rules_tokens": self.rules_tokens,
+            "tools": len(self.tool_sizes),
+            "tools_tokens": sum(size.tokens for size in self.tool_sizes),
+        }
+        return {**self.totals.plain(), **own, **more, "folds_made": self.totals.folds, "at": _when(self.at)}
+
+    def rule_lines(self) -> list[Json]:
+        """The newest rules that stay, newest first; texts are redacted and cut."""
+        return [
+            {"source": _text(rule.source), "text": rule.text, "tokens": rule.tokens} for rule in reversed(self.rules)
+        ]
+
+    def tool_lines(self) -> list[Json]:
+        """The largest tools, largest first, and each server's number of tools and tokens."""
+        largest = sorted(self.tool_sizes, key=lambda size: -size.tokens)[:MAX_LISTED]
+        return [{"name": _text(size.name), "server": _text(size.server), "tokens": size.tokens} for size in largest]
+
+    def server_lines(self) -> list[Json]:
+        """Each MCP server with the number of its tools and their tokens, largest first; "" for tools without one."""
+        rows = by_server(self.tool_sizes)[:MAX_LISTED]
+        return [{"server": _text(server), "tools": count, "tokens": tokens} for server, count, tokens in rows]
 
 
 class ProxyStatus:
@@ -180,10 +218,17 @@ class ProxyStatus:
             "requests": [_request(one) for one in self._requests],
         }
 
-    def folds(self, session: str) -> list[dict[str, Json]] | None:
-        """The newest folds of a conversation, newest first; None for an unknown or dropped conversation."""
+    def details(self, session: str) -> dict[str, Json] | None:
+        """Folds, rules and tools of a conversation, newest or largest first; None for an unknown or dropped one."""
         conversation = self._conversations.get(session)
-        return None if conversation is None else list(reversed(conversation.lines))
+        if conversation is None:
+            return None
+        return {
+            "folds": list(reversed(conversation.lines)),
+            "rules": conversation.rule_lines(),
+            "tools": conversation.tool_lines(),
+            "servers": conversation.server_lines(),
+        }
 
     def follow(self) -> EventStream | None:
         """A stream of one event `state` and then `change` events; None when too many pages follow already.
@@ -274,9 +319,10 @@ class _EndedRequest(NamedTuple):
 
 def _without_bulk(served: ServedRequest) -> _EndedRequest:
     texts = {name: getattr(served, name) for name in _TEXTS}
-    if served.new_folds or any(len(text) > _TEXT_CHARS for text in texts.values()):
+    bulky = served.new_folds or served.rules or served.tool_sizes
+    if bulky or any(len(text) > _TEXT_CHARS for text in texts.values()):
         cut: dict[str, Any] = {name: _text(text) for name, text in texts.items()}
-        return _EndedRequest(replace(served, new_folds=(), **cut), len(served.new_folds))
+        return _EndedRequest(replace(served, new_folds=(), rules=(), tool_sizes=(), **cut), len(served.new_folds))
     return _EndedRequest(served, 0)
 
 

@@ -12,7 +12,7 @@ export function conversationList() {
   const list = byId("conversations");
   const more = byId("conversations-more");
   const filter = byId("filter");
-  const open = new Map(); // id -> the fold lines, null until they arrive, or an error text
+  const open = new Map(); // id -> folds, rules and tools, null until they arrive, or an error text
   let all = [];
   let mode = "normal";
   let most = SHOWN;
@@ -43,14 +43,14 @@ export function conversationList() {
   async function load(id) {
     open.set(id, open.get(id) ?? null);
     draw();
-    let lines;
+    let found;
     try {
-      lines = (await get(`foldline/folds?session=${encodeURIComponent(id)}`)).folds;
+      found = await get(`foldline/folds?session=${encodeURIComponent(id)}`);
     } catch (failure) {
-      lines = failure.message;
+      found = failure.message;
     }
     if (!open.has(id)) return; // closed meanwhile
-    open.set(id, lines);
+    open.set(id, found);
     draw();
   }
 
@@ -69,11 +69,12 @@ export function conversationList() {
 
   return {
     draw(conversations, newMode) {
-      const folded = new Map(all.map((one) => [one.id, one.folds_made]));
+      const stamp = (one) => `${one.folds_made} ${one.rules_tokens} ${one.tools_tokens}`;
+      const known = new Map(all.map((one) => [one.id, stamp(one)]));
       all = conversations;
       mode = newMode;
       draw();
-      for (const one of all) if (open.has(one.id) && folded.get(one.id) !== one.folds_made) load(one.id);
+      for (const one of all) if (open.has(one.id) && known.get(one.id) !== stamp(one)) load(one.id);
     },
     /** Close the open rows; return whether there were any. */
     closeAll() {
@@ -116,7 +117,8 @@ function row(one, mode, open, toggle) {
     isOpen && el("div", { class: "opened", id: panel }, ...opened(one, open.get(one.id))));
 }
 
-function opened(one, lines) {
+function opened(one, found) {
+  const lines = found !== null && typeof found === "object" ? found.folds : found;
   const fact = (term, words) => el("div", {}, el("dt", { text: term }), el("dd", { dir: "auto", text: words }));
   const facts = [
     fact("Reported by the upstream", `${number(one.input_tokens)} in (${number(one.cached_tokens)} cached), ${number(one.output_tokens)} out`),
@@ -128,9 +130,31 @@ function opened(one, lines) {
     one.faults > 0 && fact("Our faults", number(one.faults)),
     one.truncated && fact("Cut silently", one.truncated),
     one.warning && fact("Warning", one.warning),
+    one.tools > 0 && fact("Tools", `${plural(one.tools, "tool")}, ${number(one.tools_tokens)} tokens`),
+    one.rules > 0 && fact("Rules that stay", `${plural(one.rules, "rule")}, ${number(one.rules_tokens)} tokens`),
     fact("Dialect", one.dialect), fact("Id", one.id),
   ];
-  return [el("dl", { class: "facts" }, ...facts), el("h3", { text: "Folds, the newest first" }), foldLines(lines, one.folds_made)];
+  return [el("dl", { class: "facts" }, ...facts), el("h3", { text: "Folds, the newest first" }), foldLines(lines, one.folds_made),
+    ...(found !== null && typeof found === "object" ? [...ruleLines(found.rules), ...toolLines(found.tools, found.servers)] : [])];
+}
+
+function ruleLines(rules) {
+  if (rules.length === 0) return [];
+  return [el("h3", { text: "Rules that stay, the newest first" }),
+    el("ol", { class: "folds", "aria-label": "Rules" }, ...rules.map((rule) => el("li", {},
+      el("span", { class: "fold-head" }, el("b", { dir: "auto", text: rule.source }), el("span", { class: "fold-size", text: `${number(rule.tokens)} tokens` })),
+      el("span", { class: "fold-why", dir: "auto", text: rule.text }))))];
+}
+
+function toolLines(tools, servers) {
+  if (tools.length === 0) return [];
+  const line = (name, about, tokens) => el("li", {},
+    el("span", { class: "fold-head" }, el("b", { dir: "auto", text: name }), about && el("span", { class: "note", dir: "auto", text: about }),
+      el("span", { class: "fold-size", text: `${number(tokens)} tokens` })));
+  const named = servers.filter((one) => one.server);
+  return [el("h3", { text: "Tools, the largest first" }),
+    el("ol", { class: "folds", "aria-label": "Tools" },
+      ...named.map((one) => line(one.server, plural(one.tools, "tool"), one.tokens)), ...tools.map((one) => line(one.name, one.server, one.tokens)))];
 }
 
 function foldLines(lines, made) {
