@@ -18,6 +18,7 @@ from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.codecs.dialect import ROWS
 from foldline.display import Room
+from foldline.engine.policy import Policy
 from foldline.engine.presets import policy
 from foldline.messages import Json
 from foldline.providers.base import Provider
@@ -61,7 +62,7 @@ async def agent_over(
     fake: FakeProvider,
     *tools: Tool,
     dialect: str = "openai-chat",
-    chosen: str = "balanced",
+    chosen: str | Policy = "balanced",
     window: int = 8_000,
     max_output_tokens: int = 500,
     root: Path | None = None,
@@ -89,7 +90,9 @@ async def agent_over(
         )
         if root is not None:
             store = FileStore(root, fsync=False)
-            stored = store.open(resume) if resume else store.create(dialect=dialect, model=model, policy=chosen)
+            stored = (
+                store.open(resume) if resume else store.create(dialect=dialect, model=model, policy=policy(chosen).name)
+            )
         session = AgentSession(under, stored=stored, listen=events.append)
         scope = CallScope(room=lambda: Room(window, session.context.view.tokens), history=session)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.agent.support import DIALECTS, Answers, agent_over
 
 from foldline.codecs.dialect import ROWS
+from foldline.engine.presets import policy
 from foldline.providers.bodies import encode_body
 from foldline.providers.summariser import summariser
 from foldline.testing import FakeProvider, FakeReply
@@ -79,7 +81,8 @@ def looked_through(model: Model, dialect: str) -> FakeProvider:
 
     async def turn() -> FakeProvider:
         fake = FakeProvider(model, window_tokens=16_000, keep=200)
-        async with agent_over(fake, Answers(look), dialect=dialect, chosen="sliding", window=16_000) as agent:
+        at_the_fold = replace(policy("sliding"), ahead=0.0)
+        async with agent_over(fake, Answers(look), dialect=dialect, chosen=at_the_fold, window=16_000) as agent:
             agent.summarize = summariser(agent.provider)
             ended = await agent.run("Look at all parts.")
             assert ended.reason == "done", ended.message

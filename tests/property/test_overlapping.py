@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import Phase, settings
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from foldline.engine.context import Context
 from foldline.engine.one_shot import check
+from foldline.engine.presets import policy as preset
 from foldline.errors import DoesNotFit, FoldlineError, SummaryError
 from foldline.failures.classification import classify
 from foldline.messages import ToolResult
@@ -36,6 +38,7 @@ class Overlapping(RuleBasedStateMachine):
         self.tasks: list[asyncio.Task[Any]] = []
         self.waiting: list[asyncio.Future[str]] = []
         self.written: list[Event] = []
+        self.writer: asyncio.Task[bool] | None = None
         self.calls = 0
 
     @initialize(
@@ -48,12 +51,13 @@ class Overlapping(RuleBasedStateMachine):
     def begin(self, dialect: str, policy: str, window: int, words: str, rounds: int) -> None:
         self.settings: dict[str, Any] = {
             "dialect": dialect,
-            "policy": policy,
+            "policy": replace(preset(policy), ahead=0.4),
             "window": window,
             "max_output_tokens": 0,
         }
         self.build = BUILDERS[dialect]
         self.context = Context(**self.settings)
+        self.context.ahead.wait = self._wait
         self.recorded: list[Mapping[str, Any]] = []
         for number in range(rounds):
             self._append(self.build.turn([f"first_{number}"], [f"{number} {words} was found"], "look", None))
@@ -96,6 +100,10 @@ class Overlapping(RuleBasedStateMachine):
         self.waiting.append(future)
         return await future
 
+    async def _wait(self) -> None:
+        if self.writer is not None:
+            await asyncio.wait([self.writer])
+
     def _go_on(self) -> None:
         """Let every task run as far as it gets without an answer, and look at what those that ended have brought."""
 
@@ -135,6 +143,19 @@ class Overlapping(RuleBasedStateMachine):
     def prepare_meanwhile(self) -> None:
         self.tasks.append(self.loop.create_task(self.context.prepare_async(self._answer)))
         self._go_on()
+
+    @precondition(lambda self: self.writer is None or self.writer.done())
+    @rule()
+    def write_ahead_meanwhile(self) -> None:
+        self.writer = self.loop.create_task(self.context.ahead.write_async(self._answer))
+        self.tasks.append(self.writer)
+        self._go_on()
+
+    @rule(words=st.sampled_from(ANSWERS))
+    def write_ahead(self, words: str) -> None:
+        shown = self.context.view.shown()
+        self.context.ahead.write(lambda messages, most: words)
+        assert self.context.view.shown() == shown
 
     @precondition(lambda self: len(self.tasks) < MOST_PENDING)
     @rule()

@@ -62,6 +62,10 @@ def system_prompt(tools: Collection[str]) -> str:
 ASKED_FOR = ("write_file", "edit_file", "run_command")
 
 
+# Servers that work on one request of a session at a time, unless somebody sets them up otherwise.
+ONE_SLOT = frozenset({"ollama", "llama.cpp", "lm-studio", "embedded"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What an agent and its sub-agents share.
@@ -139,6 +143,7 @@ def assemble(
         record=log.reply,
         max_iterations=settings.max_tool_iterations,
         compact_threshold=settings.threshold,
+        one_slot=provider.name in ONE_SLOT,
     )
 
 
@@ -213,6 +218,7 @@ class _SubAgents:
             if own is not None:
                 stack.callback(own.close)
             agent = assemble(replace(parts, allowed=allowed), tell=forward, stored=own, parent=self)
+            stack.callback(agent.session.stop_writing_ahead)
             ended = await agent.run(task)
             try:
                 agent.session.save()

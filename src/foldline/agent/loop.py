@@ -69,6 +69,8 @@ class Agent:
     record: RecordCall | None = None
     max_iterations: int = MAX_ITERATIONS
     compact_threshold: float = COMPACT_THRESHOLD
+    one_slot: bool = False
+    """Whether the server works on one request at a time: then summaries are written ahead between turns alone."""
     _running: bool = field(default=False, init=False)
     _pausing: bool = field(default=False, init=False)
 
@@ -95,6 +97,8 @@ class Agent:
             self._running = False
 
     async def _run(self, prompt: str, key: str) -> TurnEnded:
+        if self.one_slot:  # it would have to wait for the summary, whose cache is as good without it
+            self.session.stop_writing_ahead()
         await self.session.count_in_background(prompt)
         entry = self.session.add_user_message(prompt, key=key)
         # The end of a turn that no branch below names: an error of ours, or a full disk.
@@ -114,6 +118,8 @@ class Agent:
             try:
                 self.session.end_turn(ended.reason)
                 await self.session.flush()
+                if self.one_slot and ended.reason == "done":
+                    await self._write_ahead()
             finally:  # even after a failed write: listeners wait for the end of the turn
                 self.emit(ended)
         return ended
@@ -179,7 +185,14 @@ class Agent:
                     continue
                 recorded = await self._record_reply(request, reply)
                 await self.session.flush()
+                if not self.one_slot:
+                    await self._write_ahead()
                 return recorded
+
+    async def _write_ahead(self) -> None:
+        """Begin to write the summary of the next fold while the prefix is warm, if it is time for one."""
+        if self.summarize is not None and (failure := await self.session.write_ahead(self.summarize)):
+            self.emit(Notice(f"The next summary could not be written ahead: {failure}"))
 
     async def _discards(self, request: Request, reply: Reply) -> bool:
         """Return whether to discard a reply and send its request again; folds first where the window was full."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import PurePath
 from typing import Any, Literal
 
+from foldline.agent.ahead_writer import AheadWriter
 from foldline.agent.events import Listener
 from foldline.agent.session_context import BackgroundCounter, RecallableArchive, RunSettings
 from foldline.agent.tool_calls import INTERRUPTED, result_messages
@@ -61,6 +62,7 @@ class AgentSession:
         self._listener = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()
         self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(settings.counter)
+        self._writer = AheadWriter()
         self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._build_context(tuple(stored.events()) if stored is not None else (), settings)
         self._written = self._context.event_count
@@ -167,6 +169,19 @@ class AgentSession:
         finally:
             await self._store_folds()
 
+    async def write_ahead(self, summarize: AsyncSummarize) -> str:
+        """Begin to write the summary of the next fold, if it is time for one; turns go on meanwhile.
+
+        Returns why the last one failed, once; "" for none.
+        """
+        failure = self._writer.new_failure(self._context.ahead)
+        await self._writer.begin(self._context.ahead, summarize, self._idle.seconds)
+        return failure
+
+    def stop_writing_ahead(self) -> None:
+        """Stop writing a summary. Call it before a session is left, in the thread of its event loop."""
+        self._writer.cancel()
+
     def undo(self) -> tuple[Unfold, ...]:
         """Undo the last batch of folds. O(log) if the messages they cover have left memory."""
         self._reload()
@@ -255,7 +270,8 @@ class AgentSession:
             self.stored.save(self._context)
 
     def close(self) -> None:
-        """Close the files. Idempotent."""
+        """Close the files, and stop writing a summary ahead. Idempotent."""
+        self._writer.cancel()
         if self.stored is not None:
             self.stored.close()
 
@@ -268,7 +284,7 @@ class AgentSession:
         counting: dict[str, Any] = {} if hasattr(settings.counter, "message") else {"counter": counter}
         context = settings.context(events, learned=self.learned, archive=archive, on_event=gate, **counting)
         gate.open = not quiet  # replayed events were emitted when they happened
-        context.in_thread = self._read_history
+        context.in_thread, context.ahead.wait = self._read_history, self._writer.wait
         if not quiet:
             self._archive, self._counter = archive, counter
         return context

@@ -8,6 +8,7 @@ from typing import Any
 from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.codecs.limits import Caps
+from foldline.engine.ahead import SummariesAhead
 from foldline.engine.arguments import check_arguments
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
@@ -108,6 +109,7 @@ class Context:
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
+        self.ahead = SummariesAhead(self._engine, self._folding)  # writes the summary of the next fold before it is due
         # Kept, since a repair of a log applies events one at a time, with messages of its own between them.
         self._replay = LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
@@ -345,6 +347,7 @@ class Context:
             continues=continues,
             cold=self._engine.cached_summary.is_cold(idle_seconds),
             in_thread=self.in_thread,
+            wait=self.ahead.wait,
         )
 
     def _recover(self, failure: Failure, folding: Folding) -> Steps[Recovery]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from foldline.engine.engine import Steps
-from foldline.engine.folding import InThread, Reading
+from foldline.engine.folding import InThread, Reading, Waiting
 from foldline.errors import SummaryError
 from foldline.reducers.base import Ask
 from foldline.view.request import Request
 from foldline.view.transcript import Usage
 
-__all__ = ["AsyncSummarize", "Completion", "Continues", "SummarizeWith", "drive", "drive_async"]
+__all__ = ["AsyncSummarize", "Completion", "Continues", "SummarizeWith", "drive", "drive_async", "text_of"]
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Continues(Protocol):
         """
 
 
-def _text_of(answer: object, report: Callable[[Usage], None] | None) -> str:
+def text_of(answer: object, report: Callable[[Usage], None] | None) -> str:
     """The text of a summariser's answer. Raises SummaryError for one that was cut off, refused, or is no text."""
     if isinstance(answer, str):
         return answer
@@ -94,8 +94,11 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Us
             if isinstance(ask, Reading):
                 ask = steps.send(ask.work())
                 continue
+            if isinstance(ask, Waiting):  # only async calls can wait, and only for them is it set
+                ask = steps.send(None)
+                continue
             try:
-                answer = _text_of(_answer(ask, summarize), report) if summarize else ""
+                answer = text_of(_answer(ask, summarize), report) if summarize else ""
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
@@ -114,18 +117,22 @@ async def drive_async(
     summarize: AsyncSummarize | None,
     report: Callable[[Usage], None] | None = None,
     in_thread: InThread | None = None,
+    begun: Ask | None = None,
 ) -> T:
-    """`drive` with an async model, and with a thread for large views."""
+    """`drive` with an async model, and with a thread for large views; `begun`: the steps have come to this ask."""
     try:
-        ask = next(steps)
+        ask = begun or next(steps)
         while True:
             if isinstance(ask, Reading):
                 ask = steps.send(ask.work() if in_thread is None else await in_thread(ask.work))
                 continue
+            if isinstance(ask, Waiting):
+                ask = steps.send(await ask.until())
+                continue
             try:
                 # An async driver accepts a plain function as well: one summariser serves both kinds of calls.
                 reply = _answer(ask, summarize) if summarize else ""
-                answer = _text_of(await reply if inspect.isawaitable(reply) else reply, report)
+                answer = text_of(await reply if inspect.isawaitable(reply) else reply, report)
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates

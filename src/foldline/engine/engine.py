@@ -16,7 +16,7 @@ that is sent in, or with the SummaryError that is thrown in. The two drivers of 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,8 +24,8 @@ from foldline.catalog.models import CACHE_RULES, CacheRule
 from foldline.codecs.base import Codec
 from foldline.codecs.limits import Caps
 from foldline.engine.cached_summary import CachedSummary
-from foldline.engine.events import FoldFailed, FoldFinished, FoldStarted, SilentTruncation, UsageDoubted
-from foldline.engine.folding import INLINE_BYTES, Folding, Reading
+from foldline.engine.events import FoldFailed, SilentTruncation, UsageDoubted
+from foldline.engine.folding import INLINE_BYTES, Folding, PreparedSummary, Reading, Waiting, announced
 from foldline.engine.policy import FOR_AMOUNTS, FOR_BYTES, MILD_RUNGS, RUNGS, Policy
 from foldline.engine.recorder import Recorder
 from foldline.engine.window_usage import UsageTotals, WindowUsage
@@ -41,7 +41,7 @@ from foldline.view.calibration import Meter
 from foldline.view.economics import Bill, Rent, foldable
 from foldline.view.request import PrefixForecast, Request, RequestAdjuster
 from foldline.view.system_and_tools import System, Tools
-from foldline.view.transcript import Entry, Fold, Seq, Unfold, Usage
+from foldline.view.transcript import Entry, Fold, Seq, Usage
 from foldline.view.usage import UsageReports
 from foldline.view.view import View
 
@@ -50,12 +50,15 @@ __all__ = ["Engine", "Steps"]
 # Share of the byte budget that its rungs aim at: at the budget itself they would run for every message.
 BYTES_LANDING = 0.85
 
+# What a summary written ahead has to free to be a fold by itself: all but this share of the way to the landing.
+ENOUGH = 0.4
+
 # Share of a number of images or messages that its rungs aim at, for the same reason.
 AMOUNTS_LANDING = 0.75
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Ask | Reading, Any, T]
-"""Work that may call a model on its way to a T (it is sent a text), or have a view read (it is sent the result)."""
+Steps: TypeAlias = Generator[Ask | Reading | Waiting, Any, T]
+"""Work on the way to a T: it may call a model (it is sent a text), have a view read (the result), or wait (nothing)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +81,8 @@ class Engine:
     forecast: PrefixForecast = field(default_factory=PrefixForecast)
     """Where the next request may begin to differ."""
     cached_summary: CachedSummary = field(default_factory=lambda: CachedSummary(CACHE_RULES["none"]))
+    prepared: PreparedSummary = field(default_factory=PreparedSummary)
+    """The summary that was written ahead of the next fold."""
     reports: UsageReports = field(default_factory=UsageReports)
     totals: UsageTotals = field(default_factory=UsageTotals)
     trigger_at_limit: bool = False
@@ -369,12 +374,14 @@ class Engine:
             return policy.with_newest(landing, self.recorder.view, limits)
         if self.trigger_at_limit:
             return None
-        if policy.trigger.due(self.recorder.view, self.used_tokens, limits):
+        # A share of the window is a wish: while the summary for this fold is being written, what fits can wait for it.
+        waits = self.prepared.writing and policy.by_share
+        if policy.trigger.due(self.recorder.view, self.used_tokens, limits) and not waits:
             return policy.with_newest(landing, self.recorder.view, limits)
         if rent is not None:
             # `due` pays the rent of this request too, so it is asked once for each request that nothing else folds.
             bill = self.bill(rent, landing)
-            if rent.due(bill, cold=cold):
+            if rent.due(bill, cold=cold) and not waits:
                 return self.used_tokens - bill.removable_tokens
         return None
 
@@ -388,7 +395,10 @@ class Engine:
         before = len(folding.folds) if folding is not None else 0
         # The built-in reducers go by the target alone; one of a user may save a harsh step for what does not fit.
         pressure = Pressure.SOFT if self.fits() else Pressure.HARD
-        yield from self.run(policy.reducers, pressure, landing, with_model)
+        if not (yield from self._put_in_prepared(landing)):
+            # Beside what was written ahead no model is asked, unless the window is full: nobody is to wait for it.
+            with_model = with_model and (pressure is Pressure.HARD or folding is None or len(folding.folds) == before)
+            yield from self.run(policy.reducers, pressure, landing, with_model)
         # `after_compact` tidies up behind a summary. Without a fold there is none, and it would only change the prefix.
         if folding is not None and len(folding.folds) > before:
             yield from self.run(policy.after_compact, pressure, 0, False)
@@ -399,6 +409,24 @@ class Engine:
             self.rent.settle()  # also where nothing could be folded: else it would be tried again at each request
         if over := policy.trigger.unmet(self.recorder.view, self.used_tokens, self.limits):
             self.report_failure(policy.name, f"nothing more may go: {over}", 0, self.recorder.next_seq)
+
+    def _put_in_prepared(self, landing_tokens: float) -> Steps[bool]:
+        """Put in the summary that was written ahead; whether that is enough of a fold. With a full window it waits."""
+        folding, prepared, before = self.folding, self.prepared, self.used_tokens
+        if prepared.writing and not self.fits() and folding is not None and folding.wait is not None:
+            with self.suspended():
+                yield Waiting(folding.wait)
+        held = prepared.holds(self.recorder)
+        fold = prepared.take()
+        if fold is None:
+            return False
+        if not held:
+            self.report_failure(fold.reducer, "what it covers has changed since", fold.start, fold.stop)
+        elif self.commit(fold) is not None and self.fits():
+            most = landing_tokens + ENOUGH * (before - landing_tokens) if landing_tokens else before
+            due = self.policy.trigger.due(self.recorder.view, self.used_tokens, self.limits)
+            return self.used_tokens <= most and not due
+        return False
 
     def _run_rungs(self, landing_tokens: float) -> Steps[None]:
         """Bring the request within its limits without a model: tokens first, then bytes, then amounts.
@@ -448,7 +476,7 @@ class Engine:
         need = self.need(Pressure.SOFT, 0)
         try:
             view = self.recorder.view
-            found = yield from self._proposals(reducer, replace(need, target_tokens=need.limit_tokens))
+            found = yield from self.proposals(reducer, replace(need, target_tokens=need.limit_tokens))
             if self.recorder.view is not view:
                 raise SummaryError("the session has changed under the summary")
             if not found:
@@ -469,7 +497,11 @@ class Engine:
             made = {fold.id for fold in folding.folds if fold.id in recorder.folds}
             if not recorder.released:
                 recorder.unfold(sorted(made))
-                recorder.changes = [event for event in recorder.changes if _number(event) not in made]
+                recorder.changes = [
+                    event
+                    for event in recorder.changes
+                    if (event.id if isinstance(event, Fold) else event.fold) not in made
+                ]
             raise
 
     # --- running reducers --------------------------------------------------------------------------------------------
@@ -478,12 +510,11 @@ class Engine:
         """What reducers are called with, in the tokens of the view."""
         # Limits are in the provider's tokens and reducers count in ours, so the target is converted here, once: a
         # reducer that knew of the ratio would have to apply it at each of its sums.
+        used_tokens, meter = self.recorder.view.estimated_tokens, self.recorder.view.meter
         return Need(
             pressure,
-            self.recorder.view.estimated_tokens,
-            self.recorder.view.meter.target(self.recorder.view.estimated_tokens, target_tokens)
-            if target_tokens > 0
-            else 0,
+            used_tokens,
+            meter.target(used_tokens, target_tokens) if target_tokens > 0 else 0,
             self.limit_tokens,
             self.limits.room_tokens,
             self.recorder.unsent_from,
@@ -522,11 +553,11 @@ class Engine:
             # The need is made anew after each fold, and `landed` is asked before each: a proposal is made against the
             # view as it was, and an earlier fold may have been enough.
             view = self.recorder.view
-            asks = with_model and self._may_ask(reducer.name)
+            asks = with_model and self.may_ask(reducer.name)
             need = need or self.need(pressure, target_tokens)
             if not with_model and until is None:
                 need = replace(need, followers=tuple(waiting))
-            for move in (yield from self._proposals(reducer, need, asks=asks)):
+            for move in (yield from self.proposals(reducer, need, asks=asks)):
                 need = None
                 if landed():
                     return
@@ -534,10 +565,10 @@ class Engine:
                     break  # a fork or an undo came while a model wrote: the other proposals are about the old view
                 if isinstance(move, Fold):
                     self.commit(move)
-                elif with_model and self._may_ask(reducer.name):
+                elif with_model and self.may_ask(reducer.name):
                     yield from self._ask(move)
 
-    def _proposals(self, reducer: Reducer, need: Need, *, asks: bool = True) -> Generator[Reading, Any, list[Move]]:
+    def proposals(self, reducer: Reducer, need: Need, *, asks: bool = True) -> Generator[Reading, Any, list[Move]]:
         """What a reducer proposes, in order; without `asks` one that does nothing but ask is passed over.
 
         A large view is read in a thread where the call has one. Nothing is recorded meanwhile, and nothing is changed
@@ -554,7 +585,8 @@ class Engine:
             found: list[Move] = yield Reading(lambda: list(reducer.propose(view, need)))
         return found if self.recorder.view is view else []
 
-    def _may_ask(self, reducer: str) -> bool:
+    def may_ask(self, reducer: str) -> bool:
+        """Whether a reducer whose text was rejected may ask again. O(1)."""
         # By what was ever appended, not by the size of the view: a fold of another reducer shrinks the view, and would
         # put off the next try for ever.
         return self.recorder.appended_tokens >= self.ask_again_at.get(reducer, 0)
@@ -565,11 +597,15 @@ class Engine:
             self.commit((yield from self.answer(ask)))
         except SummaryError as error:
             self.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
-            # A model that failed at this history fails at it again, and every try is paid for. The next one waits for
-            # as much new history as lies between two folds.
-            growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
-            wait_tokens = int(max(0.1, growth) * self.limits.input_tokens)
-            self.ask_again_at[ask.reducer] = self.recorder.appended_tokens + wait_tokens
+            self.put_off(ask.reducer)
+
+    def put_off(self, reducer: str) -> None:
+        """Let a reducer whose text was rejected wait until it asks again."""
+        # A model that failed at this history fails at it again, and every try is paid for. The next one waits for as
+        # much new history as lies between two folds.
+        growth = (self.policy.trigger.fraction or 1.0) - (self.policy.landing or 0.6)
+        wait_tokens = int(max(0.1, growth) * self.limits.input_tokens)
+        self.ask_again_at[reducer] = self.recorder.appended_tokens + wait_tokens
 
     def answer(self, ask: Ask) -> Steps[Fold]:
         """The fold that comes of an ask, over as many calls as it takes. Raises SummaryError, also after a fork.
@@ -658,41 +694,6 @@ class Engine:
         finally:
             self.folding = folding
 
-    @contextmanager
-    def announced(
-        self, reason: str, *, limit_tokens: int | None = None, limit_bytes: int | None = None
-    ) -> Iterator[None]:
-        """Emit the beginning of a folding and its end, also when it failed or was cancelled (S2.08)."""
-        folding = self.folding or Folding()
-        folding.failure = None
-        folds_before, usage_before = len(folding.folds), len(folding.usage)
-        view, emit = self.recorder.view, self.recorder.emit
-        start = FoldStarted(reason, self.used_tokens, view.message_count, view.content_bytes, limit_tokens, limit_bytes)
-
-        def finished(error: str | None) -> FoldFinished:
-            view = self.recorder.view
-            return FoldFinished(
-                tuple(fold for fold in folding.folds[folds_before:] if fold.id in self.recorder.folds),
-                self.used_tokens,
-                view.message_count,
-                view.content_bytes,
-                start.tokens,
-                start.messages,
-                start.size_bytes,
-                limit_bytes is not None,
-                error,
-                tuple(folding.usage[usage_before:]),
-            )
-
-        emit(start)
-        try:
-            yield
-        # A cancellation is no Exception, and listeners that show "compacting ..." wait for the end all the same.
-        except BaseException as error:
-            emit(finished(str(error) or type(error).__name__))
-            raise
-        emit(finished(folding.failure))
-
-
-def _number(event: Fold | Unfold) -> int:
-    return event.id if isinstance(event, Fold) else event.fold
+    def announced(self, reason: str, **limits: int | None) -> AbstractContextManager[None]:
+        """Emit the beginning of a folding and its end; `limits` are those of `folding.announced`."""
+        return announced(self.recorder, self.folding or Folding(), lambda: self.used_tokens, reason, **limits)

@@ -17,6 +17,7 @@ __all__ = [
     "LimitLearned",
     "Repaired",
     "SilentTruncation",
+    "SummaryWritten",
     "ThresholdReached",
     "UsageDoubted",
     "call_line",
@@ -77,6 +78,17 @@ class FoldFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class SummaryWritten:
+    """A summary of entries [start, stop) was written ahead, and waits for its fold; `asked` is what its calls used."""
+
+    start: Seq
+    stop: Seq
+    tokens: int
+    asked: tuple[Usage, ...] = ()
+    name: str = "summary_written"
+
+
+@dataclass(frozen=True, slots=True)
 class Repaired:
     """A message was broken and is sent repaired."""
 
@@ -133,6 +145,7 @@ ContextEvent: TypeAlias = (
     | SilentTruncation
     | ThresholdReached
     | UsageDoubted
+    | SummaryWritten
 )
 
 

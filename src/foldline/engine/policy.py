@@ -114,6 +114,8 @@ class Policy:
     overflow: tuple[Reducer, ...] = ()
     auto: bool = True
     consent_at: float | None = None
+    ahead: float = 0.85
+    """Share of the trigger at which a summary may be written ahead (`Context.ahead`); 0: never."""
     economical: bool = False
     about: str = ""
 
@@ -149,6 +151,11 @@ class Policy:
         if not 0 < self.ask_at_tokens(limits) <= used_tokens:
             return None
         return ThresholdReached(used_tokens, limits.window_tokens, used_tokens / limits.window_tokens)
+
+    @property
+    def by_share(self) -> bool:
+        """Whether it folds by a share of the window alone, which promises no one a size."""
+        return self.trigger == Trigger(fraction=self.trigger.fraction)
 
     @property
     def kept_share(self) -> float:

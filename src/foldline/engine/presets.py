@@ -292,15 +292,16 @@ def policy_names() -> tuple[str, ...]:
     return (*POLICIES, *VARIANTS)
 
 
-_OWN_SETTINGS = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "auto")
+_OWN_SETTINGS = ("trigger", "landing", "keep", "arrival_share", "arrival_of_result", "ahead", "auto")
 POLICY_SETTINGS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "autopilot": ("keep_recent", "max_context_bytes", "describe", "auto"),
-        "sliding": ("tokens", "messages", "turns", "retention_messages", "auto"),
+        "sliding": ("tokens", "messages", "turns", "retention_messages", "ahead", "auto"),
         "checkpoint": (
             *(f.name for f in fields(CheckpointSettings)),
             "large_output_chars",
             *(f"output_{f.name}" for f in fields(OutputLimits) if f.name != "name"),
+            "ahead",
         ),
         "layered": ("auto",),
         "confirm": ("auto",),
@@ -324,7 +325,7 @@ def configured_policy(
     `context` counts for layered. `threshold` (None: not set) is the share of the window at which any policy asks.
     Raises InvalidInput that names the setting.
     """
-    own = {key: value for key, value in settings.items() if key != "auto"}
+    own = {key: value for key, value in settings.items() if key not in ("auto", "ahead")}
     if name == "autopilot":
         row = autopilot(**own)
     elif name == "sliding":
@@ -339,7 +340,7 @@ def configured_policy(
         row = _configured_own(policy(name), own)
     if threshold is not None:
         row = replace(row, consent_at=threshold)
-    return replace(row, auto=settings["auto"]) if "auto" in settings else row
+    return replace(row, **{key: settings[key] for key in ("auto", "ahead") if key in settings})
 
 
 def _configured_checkpoint(settings: dict[str, Any]) -> Policy:

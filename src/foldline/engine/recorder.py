@@ -50,6 +50,9 @@ class Recorder:
     next_batch: int = 0
     appended_tokens: int = 0
     """Size of everything ever appended."""
+    arrangement: int = 0
+    """Changes with every fold over groups, every one taken back, every fork and every pin: what covers what is the same
+    as long as this is."""
     released: bool = False
     """Whether entries have left memory: then the view cannot be rebuilt from this log."""
     span_stop: Seq = 0
@@ -101,6 +104,7 @@ class Recorder:
         if seq not in self.view.entries:
             raise InvalidInput(f"no entry {seq}", place="seq")
         self.view.pin(seq, pinned)
+        self.arrangement += 1
         self.log.append(Pin(seq, pinned))
 
     def fork(self, keep: int) -> None:
@@ -184,6 +188,7 @@ class Recorder:
 
     def _close_groups(self, fold: Fold) -> None:
         if not fold.form:
+            self.arrangement += 1
             self.pairing.close(fold.start, fold.stop)
             self.span_stop = max(self.span_stop, fold.stop)
 
@@ -200,6 +205,7 @@ class Recorder:
         an undo replay the log, at O(log), rather than keep an inverse of each change.
         """
         old, view = self.view, self.view.empty()
+        self.arrangement += 1
         self.view, self.pairing = view, Pairing(self.codec)
         path, holding, at = set(self.path_seqs), set[int](), 0
         self.span_stop = 0

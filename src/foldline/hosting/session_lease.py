@@ -120,7 +120,10 @@ class SessionLease:
     async def unload(self) -> None:
         """Release memory and files."""
         # Cleared before the await: the next request must not find an agent whose files are being closed.
-        stored, self.stored, self.agent = self.stored, None, None
+        agent, stored = self.agent, self.stored
+        self.stored = self.agent = None
+        if agent is not None:
+            agent.session.stop_writing_ahead()
         if stored is not None:
             with suppress(OSError, FoldlineError):
                 await run_to_end(stored.close)
@@ -130,6 +133,8 @@ class SessionLease:
         if self.stored is None:
             await run_to_end(self._store.delete, self.name)
             return
+        if self.agent is not None:
+            self.agent.session.stop_writing_ahead()
         # Acquired first: another process may be in the middle of a turn, and would write into a deleted session.
         await run_to_end(self.stored.acquire)
         await run_to_end(self.stored.discard)
@@ -142,6 +147,8 @@ class SessionLease:
             self.stored = self._store.open(self.name)
         elif self.stored.acquire() and self.agent is not None:  # nobody else has written since: memory is up to date
             return self.agent
+        if self.agent is not None:  # what it writes ahead would be for a session that has gone on elsewhere
+            self._loop.call_soon_threadsafe(self.agent.session.stop_writing_ahead)
         stored, self.agent = self.stored, None
         try:
             if stored.header.dialect != parts.provider.dialect:

@@ -133,7 +133,7 @@ class Summarize:
             if self.reserve is not None:
                 most = min(most, self.reserve.recent_tokens(self.keep_tokens, need.whole_window_tokens))
             # Limits are in the provider's tokens, the view counts in ours.
-            return view.tail(int(most / max(1.0, view.meter.ratio)))
+            return view.tail(max(0, int(most / max(1.0, view.meter.ratio)) - need.coming_tokens))
         if self.keep_messages is not None:
             # Whole tiles: a group that straddles the number stays as a whole.
             count, index = 0, len(view.tiles)
@@ -141,7 +141,9 @@ class Summarize:
                 index -= 1
                 count += view.tiles[index].message_count
             return index
-        return view.newest(self.keep, need.target_tokens)
+        # What is still to come belongs to the tail by the time of the fold.
+        coming = int(need.coming_tokens / self.keep) if self.keep else 0
+        return view.newest(self.keep, need.target_tokens - coming)
 
     def ask(self, view: View, span: Span, need: Need) -> Ask | None:
         """The first ask for a span; `finish` leads to the fold, in as many pieces as its size needs.

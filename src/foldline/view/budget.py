@@ -62,7 +62,8 @@ class Need:
     been sent yet. `requested` says that a user requested this compaction: then the newest user message may be folded
     too, once it is answered; a reducer passes it on to `View.spans` and `span_fold`. `cache_rule` has the prices of the
     provider's cache, None where nobody said. `requests` is how many requests the session has sent so far. `followers`
-    are the reducers that run after this one where it is not enough; none where a model may write.
+    are the reducers that run after this one where it is not enough; none where a model may write. `coming_tokens` are
+    expected before the fold is made: a summary written ahead of it leaves so much less of a tail.
     """
 
     pressure: Pressure
@@ -76,6 +77,7 @@ class Need:
     cache_rule: CacheRule | None = None
     requests: int = 0
     followers: tuple[object, ...] = ()
+    coming_tokens: int = 0
 
     @property
     def whole_window_tokens(self) -> int:
@@ -196,6 +198,27 @@ class Trigger:
             or (self.bytes is not None and view.content_bytes > self.bytes)
             or bool(self.over_counts(view, limits))
         )
+
+    def nearness(self, view: View, used_tokens: int, limits: TokenLimits) -> float:
+        """How near the nearest threshold is, as a share of it. O(1), O(tiles) where turns are counted."""
+        shares = [0.0]
+        if self.fraction is not None:
+            shares.append(used_tokens / max(1.0, self.mark_tokens(limits.input_tokens, view.fixed_tokens)))
+        tokens, messages = self.tokens, self.messages
+        if self.reserve is not None:
+            tokens = self.reserve.effective_tokens(limits.window_tokens)
+            messages = self.reserve.max_messages if tokens is None else None
+        if self.keep_free is not None:
+            tokens = self.limit_tokens(limits)
+        if tokens is not None:
+            shares.append(used_tokens / max(1, tokens))
+        if self.bytes is not None:
+            shares.append(view.content_bytes / max(1, self.bytes))
+        if messages is not None:
+            shares.append(view.message_count / max(1, messages))
+        if self.turns is not None:
+            shares.append(view.turn_count / max(1, self.turns))
+        return max(shares)
 
     def over_counts(self, view: View, limits: TokenLimits) -> str:
         """The thresholds of messages or turns that are reached, in words; "" for none. O(1), O(tiles) for turns."""

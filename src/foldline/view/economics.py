@@ -128,6 +128,14 @@ class Rent:
         # Either the fold will pay for itself before the cache goes cold, or waiting has used up the bound.
         return self.rhythm.warm_requests * rent >= price or self.paid > price + self.spent
 
+    def nearness(self, bill: Bill) -> float:
+        """How near the moment is at which `due` says yes, as a share of what has to be paid until then. O(1)."""
+        rent, price = bill.rent(self.rule), bill.price(self.rule)
+        if bill.removable_tokens <= LEAST_SHARE * bill.used_tokens or rent <= 0:
+            return 0.0
+        most = price if self.rhythm.warm_requests * rent >= price else price + self.spent
+        return (self.paid + rent) / most if most > 0 else 1.0
+
     def settle(self) -> None:
         """Start again after a fold."""
         self.paid = self.spent = 0.0

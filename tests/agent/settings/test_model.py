@@ -234,3 +234,10 @@ def test_without_pydantic_the_error_names_the_extra() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "MissingExtra" in done.stderr
     assert "foldline[chat]" in done.stderr
+
+
+def test_when_a_summary_is_written_ahead_can_be_set_and_switched_off() -> None:
+    assert [made(name, ahead=0.5).ahead for name in ("balanced", "sliding", "checkpoint")] == [0.5, 0.5, 0.5]
+    assert made("economical", ahead=0.0).ahead == 0.0
+    with pytest.raises(InvalidInput, match="ahead: is no setting of autopilot"):
+        PolicySettings(name="autopilot", ahead=0.5)

@@ -139,15 +139,23 @@ def whole(least: int, most: int | None = MAX_TOKENS) -> Check:
 
 def number(above: float, most: float) -> Check:
     """A check for a number above one bound and at most another."""
+    return _between(f"above {above:g}", lambda value: above < value, {"exclusiveMinimum": above}, most)
 
+
+def number_from(least: float, most: float) -> Check:
+    """A check for a number from one bound to another."""
+    return _between(f"{least:g} or more", lambda value: least <= value, {"minimum": least}, most)
+
+
+def _between(words: str, is_enough: Callable[[float], bool], schema: Mapping[str, Json], most: float) -> Check:
     def read(value: Json) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidInput(f"must be a number, not {quoted(value)}")
-        if not above < value <= most:
-            raise InvalidInput(f"must be above {above:g} and at most {most:,g}, not {value:g}")
+        if not (is_enough(value) and value <= most):
+            raise InvalidInput(f"must be {words} and at most {most:,g}, not {value:g}")
         return float(value)
 
-    return Check(read, {"type": "number", "exclusiveMinimum": above, "maximum": most})
+    return Check(read, {"type": "number", **schema, "maximum": most})
 
 
 def one_of(*words: str) -> Check:

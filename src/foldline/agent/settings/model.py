@@ -28,6 +28,7 @@ from foldline.agent.settings.checks import (
     VariableName,
     Word,
     number,
+    number_from,
     one_of,
     quoted,
     settings_block,
@@ -130,6 +131,9 @@ class PolicySettings:
         default=None, description="Up to which share of the room for history a result stays whole on arrival."
     )
     arrival_of_result: Share | None = Field(default=None, description="And, of a larger one, this share of the rest.")
+    ahead: Annotated[float, number_from(0, 1)] | None = Field(
+        default=None, description="Share of the trigger at which a summary is written in the background; 0: never."
+    )
     keep_recent: Annotated[int, whole(0)] | None = Field(
         default=None, description="autopilot: newest results that stay; checkpoint: newest messages."
     )

@@ -1,0 +1,252 @@
+"""Summaries written ahead: asked for while the prefix is warm and nobody waits, put in when the fold is due.
+
+`Context.ahead` says when it is time (`due`), gives the question (`ask`) and takes the text (`supply`); `write` and
+`write_async` do both with a summariser. Nothing runs by itself: who calls them beside the turns is the caller's
+business. The next fold of the policy puts the text in, unless the branch was left or something it covers was folded,
+pinned or taken back meanwhile. Then it is dropped, and the fold is made as it would have been without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from foldline.engine.drivers import AsyncSummarize, Completion, SummarizeWith, drive, drive_async, text_of
+from foldline.engine.engine import Engine, Steps
+from foldline.engine.events import FoldFailed, SummaryWritten
+from foldline.engine.folding import Folding, Reading, Wait
+from foldline.errors import InvalidInput, SummaryError
+from foldline.reducers.base import Ask
+from foldline.view.budget import Need, Pressure
+from foldline.view.transcript import Fold, Seq
+from foldline.view.view import View
+
+__all__ = ["AheadState", "SummariesAhead"]
+
+AheadState: TypeAlias = Literal["none", "due", "writing", "ready"]
+
+# How much has to be appended before it looks again where it found nothing to summarise, as a share of the input limit:
+# a look reads the view, and what it found hardly changes with one more message.
+LOOK_AGAIN = 0.04
+
+# Share of the usual tail that a summary leaves whole at least, however much is still expected before its fold.
+LEAST_TAIL = 0.25
+
+
+@dataclass(slots=True)
+class SummariesAhead:
+    """The summary of a session that is written before its fold is due; see `Context.ahead`."""
+
+    _engine: Engine
+    _folding: Callable[[SummarizeWith | AsyncSummarize | None, float], Folding]
+    wait: Wait | None = None
+    """How `prepare_async` waits for the summary that is being written, once the window is full. None: it does not wait,
+    and asks the model itself."""
+    # What `ask` has begun and `supply` goes on with.
+    _open: Steps[bool] | None = None
+    _asked: Folding | None = None
+
+    @property
+    def state(self) -> AheadState:
+        """Whether one is due, being written, or ready to be put in. O(1), O(tiles) once after a fold."""
+        prepared = self._engine.prepared
+        if prepared.writing:
+            return "writing"
+        if prepared.holds(self._engine.recorder):
+            return "ready"
+        return "due" if is_due(self._engine) else "none"
+
+    @property
+    def failure(self) -> str:
+        """Why the last summary was not written; "" where it was, or is being written."""
+        return self._engine.prepared.failure
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write one. O(1) between folds."""
+        return self.state == "due"
+
+    def ask(self, *, continues: bool = False, idle_seconds: float = 0.0) -> Ask | None:
+        """The question for a summary, if it is time for one; answer it with `supply`. O(view) where it is.
+
+        With `continues` the caller can send `Ask.request` where it is set: the last request with the question at its
+        end, which the provider reads from its cache. Otherwise, and without it, `Ask.prompt` is the question.
+        """
+        if not self.due:
+            return None
+        folding = replace(self._folding(None, idle_seconds), has_model=True, continues=continues)
+        return self._go_on(write(self._engine, folding), folding, None)
+
+    def supply(self, answer: str | Completion | SummaryError) -> Ask | None:
+        """The text that was asked for, or the error in its place; the next question where the input is read in pieces.
+
+        Raises InvalidInput where nothing was asked. A text that is no summary is reported as `FoldFailed`.
+        """
+        steps, folding = self._open, self._asked
+        if steps is None or folding is None:
+            raise InvalidInput("no summary was asked for", place="supply")
+        try:
+            found: str | SummaryError = (
+                answer if isinstance(answer, SummaryError) else text_of(answer, folding.usage.append)
+            )
+        except SummaryError as error:
+            found = error
+        return self._go_on(steps, folding, found)
+
+    def write(self, summarize: SummarizeWith, *, idle_seconds: float = 0.0) -> bool:
+        """Write a summary if it is time for one; whether it was written. A failure is reported, not raised."""
+        if not self.due:
+            return False
+        folding = self._folding(summarize, idle_seconds)
+        return drive(write(self._engine, folding), summarize, folding.usage.append)
+
+    async def write_async(self, summarize: AsyncSummarize, *, idle_seconds: float = 0.0) -> bool:
+        """`write` with an async summariser. Turns may go on meanwhile; a cancellation leaves everything as it was."""
+        writing = await self.begin_async(summarize, idle_seconds=idle_seconds)
+        return await writing if writing is not None else False
+
+    async def begin_async(
+        self, summarize: AsyncSummarize, *, idle_seconds: float = 0.0
+    ) -> Coroutine[Any, Any, bool] | None:
+        """The first half of `write_async`, which reads the history; the second, which asks the model, is the result.
+
+        Nothing may be recorded during the first, for a large view is read in a thread; the second runs beside turns.
+        None where nothing is to be written.
+        """
+        if not self.due:
+            return None
+        folding = self._folding(summarize, idle_seconds)
+        steps = write(self._engine, folding)
+        try:
+            step = next(steps)
+            while isinstance(step, Reading):
+                step = steps.send(step.work() if folding.in_thread is None else await folding.in_thread(step.work))
+        except StopIteration:
+            return None
+        except BaseException:
+            steps.close()
+            raise
+        return drive_async(steps, summarize, folding.usage.append, begun=_asked(step))
+
+    def drop(self) -> None:
+        """Forget a summary that was written or asked for. What it cost stays counted."""
+        if self._open is not None:
+            self._open.close()
+            self._open = self._asked = None
+        self._engine.prepared.fold = None
+
+    def _go_on(self, steps: Steps[bool], folding: Folding, found: str | SummaryError | None) -> Ask | None:
+        self._open, self._asked = None, None
+        try:
+            step = steps.throw(found) if isinstance(found, SummaryError) else steps.send(found)
+            while isinstance(step, Reading):
+                step = steps.send(step.work())
+        except StopIteration:
+            return None
+        self._open, self._asked = steps, folding
+        return _asked(step)
+
+
+def _asked(step: object) -> Ask:
+    if not isinstance(step, Ask):
+        raise TypeError(f"a summary that is written ahead waits for nothing else: {step!r}")
+    return step
+
+
+# --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+def is_due(engine: Engine) -> bool:
+    """Whether to write a summary now: the fold that would need it comes near, and there is none yet. O(1)."""
+    policy, prepared, recorder = engine.policy, engine.prepared, engine.recorder
+    if not (policy.ahead and policy.auto and engine.auto) or engine.trigger_at_limit or prepared.writing:
+        return False
+    if recorder.appended_tokens < prepared.look_again_at or prepared.holds(recorder):
+        return False
+    return _nearness(engine) >= policy.ahead
+
+
+def _nearness(engine: Engine) -> float:
+    """How near the next fold is: 1.0 where it is due. O(log tiles)."""
+    limits, view, rent, trigger = engine.limits, engine.recorder.view, engine.rent, engine.policy.trigger
+    used_tokens = engine.used_tokens
+    near = max(trigger.nearness(view, used_tokens, limits), used_tokens / max(1, engine.limit_tokens))
+    if rent is None:
+        return near
+    landing = engine.policy.landing_tokens(trigger.limit_tokens(limits), view.fixed_tokens)
+    return max(near, rent.nearness(engine.bill(rent, landing)))
+
+
+def write(engine: Engine, folding: Folding) -> Steps[bool]:
+    """Write a summary of what the next fold would summarise; whether it is there. Raises nothing but cancellations."""
+    recorder, prepared = engine.recorder, engine.prepared
+    if (stale := prepared.take()) is not None:
+        recorder.emit(FoldFailed(stale.reducer, "what it covers has changed since", stale.start, stale.stop))
+    with engine.active(folding):
+        ask = yield from _question(engine)
+        if ask is None:
+            prepared.look_again_at = recorder.appended_tokens + int(LOOK_AGAIN * engine.limits.input_tokens)
+            return False
+        view, before = recorder.view, len(folding.usage)
+        prepared.begin(recorder, ask.start, ask.stop)
+        try:
+            fold = yield from engine.answer(ask)
+        except SummaryError as error:
+            engine.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
+            prepared.failure = error.reason
+            if recorder.view is view:
+                engine.put_off(ask.reducer)
+                prepared.look_again_at = engine.ask_again_at[ask.reducer]
+            return False
+        finally:
+            prepared.writing = False
+        written = prepared.finish(recorder, fold)
+        if written:
+            recorder.emit(SummaryWritten(fold.start, fold.stop, fold.tokens, tuple(folding.usage[before:])))
+        else:
+            engine.report_failure(fold.reducer, "what it covers has changed since", fold.start, fold.stop)
+        return written
+
+
+def _question(engine: Engine) -> Steps[Ask | None]:
+    """What the policy would ask when its fold is due; None where it would land without a model."""
+    policy, view = engine.policy, engine.recorder.view
+    base = policy.trigger.limit_tokens(engine.limits)
+    need = engine.need(Pressure.SOFT, policy.landing_tokens(base, view.fixed_tokens))
+    need = replace(need, coming_tokens=_coming(engine, need))
+    saved: dict[Seq, int] = {}
+    for reducer in policy.reducers:
+        # Milder reducers run first, and where they are enough no summary is wanted. They may shorten the same entry
+        # twice: only the larger saving counts.
+        if need.target_tokens and need.used_tokens + need.coming_tokens - sum(saved.values()) <= need.target_tokens:
+            return None
+        found = yield from engine.proposals(reducer, need, asks=engine.may_ask(reducer.name))
+        asks = [move for move in found if isinstance(move, Ask)]
+        if asks:
+            # Pins part the session into spans. One summary is kept at a time: that of the largest.
+            return max(asks, key=lambda ask: view.between(view.index(ask.start), view.index(ask.stop - 1) + 1))
+        for move in found:
+            if isinstance(move, Fold):
+                saved[move.start] = max(saved.get(move.start, 0), _saving(view, move))
+    return None
+
+
+def _coming(engine: Engine, need: Need) -> int:
+    """Tokens of the view that are expected before the fold is due. They will be a part of its tail."""
+    trigger, view = engine.policy.trigger, engine.recorder.view
+    if trigger.fraction is None:
+        return 0
+    mark = min(trigger.mark_tokens(engine.limits.input_tokens, view.fixed_tokens), engine.limit_tokens)
+    coming = max(0.0, mark - engine.used_tokens) / max(1.0, view.meter.ratio)
+    # Of a small landing most would be expected to come: something of what is there now has to stay whole.
+    tail = engine.policy.kept_share * max(0, need.target_tokens - view.fixed_tokens)
+    return int(min(coming, (1 - LEAST_TAIL) * tail))
+
+
+def _saving(view: View, fold: Fold) -> int:
+    """Tokens that a proposed fold would save."""
+    first, last = view.index(fold.start), view.index(fold.stop - 1) + 1
+    entry = view.tiles[first].entry_reformed_by(fold)
+    before = view.between(first, last) if entry is None else view.tiles[first].form_tokens(entry)
+    return max(0, before - fold.tokens)
