@@ -240,3 +240,18 @@ def test_an_output_without_a_call_or_a_reference_before_it_goes() -> None:
     assert [violation.rule for violation in check(wires, dialect="openai-responses")] == ["result-without-call"]
     out = fit(wires, max_tokens=10_000, dialect="openai-responses")
     assert out.messages == [wires[0], *wires[2:]]
+
+
+def test_a_signed_summary_at_the_start_stays_the_first_message() -> None:
+    """The API wants it there, as a message of the assistant: no words of the user are put before it."""
+    block = {"type": "compaction", "content": "So far: nothing.", "signature": "EuYB"}
+    context = Context(dialect="anthropic", window=4_000, max_output_tokens=500)
+    context.append({"role": "assistant", "content": [block]})
+    for number in range(30):
+        context.append({"role": "user", "content": f"Question {number}: {'word ' * 60}"})
+        context.append({"role": "assistant", "content": f"Answer {number}: {'word ' * 60}"})
+    context.append({"role": "user", "content": "And now?"})
+    request = context.prepare()
+    assert request.folds
+    assert request.messages[0] == {"role": "assistant", "content": [block]}
+    assert check(request.messages, dialect="anthropic") == []

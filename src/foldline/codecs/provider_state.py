@@ -12,7 +12,7 @@ from typing import Final
 
 from foldline.messages import Message, Opaque
 
-__all__ = ["is_provider_summary", "refers_to_stored_item", "summarised_count"]
+__all__ = ["is_provider_summary", "may_begin", "refers_to_stored_item", "summarised_count"]
 
 _COMPACTIONS: Final = frozenset({"compaction", "compaction_summary"})
 
@@ -26,6 +26,14 @@ def is_provider_summary(message: Message) -> bool:
         if part.raw.get("content") or part.raw.get("encrypted_content"):
             return True
     return False
+
+
+def may_begin(message: Message) -> bool:
+    """Whether a conversation may begin with a message where the user speaks first: a summary stands for both. O(parts).
+
+    Anthropic, "Compaction on demand": the block comes first, as an assistant message of its own.
+    """
+    return message.role == "user" or is_provider_summary(message)
 
 
 def summarised_count(messages: Sequence[Message]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from foldline.codecs.provider_state import may_begin
 from foldline.errors import DoesNotFit, Part
 from foldline.messages import Image, Message, Text, ToolCall, ToolResult
 from foldline.messages import Part as MessagePart
@@ -47,7 +48,8 @@ def floor_of(view: View) -> Floor:
     if view.base_tokens > 0:
         parts.append(Part("system and tools", view.base_tokens))
     spans = {span.first: span for span in view.spans()}
-    index, total, leads = 0, view.base_tokens, None
+    leads: Message | None = None
+    index, total = 0, view.base_tokens
     before: Message | None = None
     replied = True
     # The joints are counted as they would be after these folds: before each fold and after it roles may meet that did
@@ -60,7 +62,7 @@ def floor_of(view: View) -> Floor:
             size = fold.tokens + view.joint_tokens * len(joint_places(before, fold.shown, replied=replied))
             total += size
             before, replied = fold.shown[-1], view.ends_replied(span.first, span.last)
-            leads = leads or fold.shown[0].role
+            leads = leads or fold.shown[0]
             parts.append(Part("notice of omitted messages", size, span.start))
             index = span.last
             continue
@@ -76,10 +78,10 @@ def floor_of(view: View) -> Floor:
         if plain:
             before, replied = plain[-1], tile.fold is None or tile.replied
         if tile.messages:
-            leads = leads or tile.messages[0].role
+            leads = leads or tile.messages[0]
             parts.append(Part(view.protected(index) or "message that nothing may cut", size, tile.start))
         index += 1
-    if view.tiles and (leads is None or (view.codec.user_first and leads != "user")):
+    if view.tiles and (leads is None or (view.codec.user_first and not may_begin(leads))):
         total += view.lead_tokens
         parts.append(Part("first user message", view.lead_tokens))
     return Floor(total, tuple(sorted(parts, key=lambda part: -part.tokens)), tuple(folds))

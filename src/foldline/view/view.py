@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from foldline.codecs.base import Codec
 from foldline.codecs.limits import Amounts
-from foldline.codecs.provider_state import is_provider_summary, refers_to_stored_item
+from foldline.codecs.provider_state import is_provider_summary, may_begin, refers_to_stored_item
 from foldline.errors import FoldRefused
 from foldline.messages import Message, Opaque, Text, ToolResult, Wire
 from foldline.text.identifiers import NameCounts
@@ -117,7 +117,7 @@ class View:
         # Read ten times a turn, so that the sums are looked at here and not through `shows`.
         totals = self._totals
         if totals.messages or totals.joints:
-            return self.codec.user_first and (first := self.first_message()) is not None and first.role != "user"
+            return self.codec.user_first and (first := self.first_message()) is not None and not may_begin(first)
         return bool(self.tiles)
 
     def first_message(self) -> Message | None:

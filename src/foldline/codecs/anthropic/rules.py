@@ -122,9 +122,15 @@ def _blocks(wire: Json) -> list[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list | tuple) else []
 
 
+def _is_summary(wire: Mapping[str, Any]) -> bool:
+    """Whether a message begins with the API's own summary, which stands for a whole conversation."""
+    blocks = _blocks(wire)
+    return bool(blocks) and blocks[0].get("type") == "compaction" and bool(blocks[0].get("content"))
+
+
 def check_messages(found: Findings, wires: Sequence[Json]) -> None:
     """Note what the Messages API would refuse in the messages. O(size)."""
-    if not isinstance(wires[0], Mapping) or wires[0].get("role") != "user":
+    if not isinstance(wires[0], Mapping) or not (wires[0].get("role") == "user" or _is_summary(wires[0])):
         found.add(0, "user-first")
     # Client tools are answered in the very next message, those of the provider anywhere in the same turn: two accounts.
     waiting: set[str] = set()
