@@ -36,7 +36,8 @@ class Model:
 
     `known` is False if the window is a guess from the family name or a default. `summaries` is "off" for models too
     small to be trusted with a summary, else "on". `read_on` is the day on which `source` was read. `cache` is the
-    default rule; `caches` are the other lifetimes on request, with their prices.
+    default rule; `caches` are the other lifetimes on request, with their prices. `compacts` says that its maker's API
+    compacts conversations on request.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Model:
     read_on: date
     summaries: str = "on"
     caches: tuple[CacheRule, ...] = ()
+    compacts: bool = False
 
     @property
     def warning(self) -> str | None:
@@ -243,8 +245,9 @@ def _vendor(table: Mapping[str, Any], file: str) -> Iterator[tuple[Model, bool]]
     seen: set[str] = set()
     for entry in table["models"]:
         place = f"{file}: {entry.get('name')}"
-        # An entry without a date or source has those of its file.
-        fields = {"read": table.get("read"), "source": table.get("source"), **entry}
+        # An entry has the date and source of its file, and compacts as it says, unless it says otherwise.
+        of_file = {name: table.get(name) for name in ("read", "source", "compacts")}
+        fields = {**of_file, **entry}
         # The later entry would win silently, and nobody would see which price counts.
         if entry.get("name") in seen:
             raise InvalidInput("is listed twice", place=place)
@@ -258,7 +261,7 @@ def _vendor(table: Mapping[str, Any], file: str) -> Iterator[tuple[Model, bool]]
 _FIELDS: Final = frozenset(
     {
         "name", "exact", "window_tokens", "max_input_tokens", "max_output_tokens", "input_usd_per_million",
-        "output_usd_per_million", "cache", "caches", "summaries", "read", "source",
+        "output_usd_per_million", "cache", "caches", "summaries", "read", "source", "compacts",
     }
 )  # fmt: skip
 
@@ -296,6 +299,7 @@ def _model(
         read_on=entry["read"],
         summaries=entry.get("summaries", "on"),
         caches=tuple(_rule(other, place) for other in others),
+        compacts=entry["compacts"] is True,
     )
 
 

@@ -63,6 +63,14 @@ _MIB: Final = 2**20
 @click.option(
     "--summary-model", metavar="NAME", help="The model that writes them, instead of the one that a request names."
 )
+@click.option(
+    "--compaction",
+    type=click.Choice(["auto", "foldline", "upstream"]),
+    help="Who compacts where a client asks for it; auto: the upstream if it can.",
+)
+@click.option(
+    "--compaction-key", metavar="FILE", type=click.Path(), help="The key that signs compactions, for several proxies."
+)
 @click.option("--dry-run", is_flag=True, help="Change nothing; only report what would be done.")
 @click.option("--strict", is_flag=True, help="Change nothing; refuse what does not fit, with figures.")
 @click.option("--store", metavar="PLACE", help=f"Where folds are kept: a folder, sqlite:///…, postgresql://…; {STORE}.")

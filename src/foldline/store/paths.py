@@ -19,6 +19,7 @@ except ImportError as error:
 __all__ = [
     "cache_folder",
     "calls_path",
+    "compaction_key_path",
     "config_folder",
     "config_path",
     "conversations_path",
@@ -81,6 +82,11 @@ def conversations_path(environ: Mapping[str, str] | None = None) -> Path:
 def calls_path(environ: Mapping[str, str] | None = None) -> Path:
     """The SQLite file of model calls."""
     return data_folder(environ) / "llm_calls.sqlite"
+
+
+def compaction_key_path(environ: Mapping[str, str] | None = None) -> Path:
+    """The key with which the proxy signs compactions. Beside its store, not in it: clients keep what it has signed."""
+    return data_folder(environ) / "compaction.key"
 
 
 def config_path(environ: Mapping[str, str] | None = None) -> Path:

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from foldline.doors.proxy.compaction.service import CompactionService, is_compact_path
 from foldline.doors.proxy.error_responses import ErrorResponse, error_response, too_large
-from foldline.doors.proxy.exchange import ProxyExchange, ProxyServices
+from foldline.doors.proxy.exchange import ProxyExchange
 from foldline.doors.proxy.request_head import dialect_of, header, model_at
 from foldline.doors.proxy.served_request import ExchangeRecord
+from foldline.doors.proxy.shared_services import ProxyServices
 from foldline.doors.proxy.upstream import Upstream, UpstreamFault
 
 __all__ = ["MAX_REQUEST_BYTES", "Proxy"]
@@ -40,6 +42,8 @@ class Proxy:
     own_app: ASGIApp
     own_paths: tuple[str, ...]
     max_request_bytes: int = MAX_REQUEST_BYTES
+    compaction: CompactionService | None = None
+    """Serves what clients ask for with `context_management` and the like; None passes it on."""
     pending: int = 0
     """Requests without a complete response."""
     _numbers: count[int] = field(default_factory=lambda: count(1))
@@ -61,6 +65,8 @@ class Proxy:
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect, counting = dialect_of(scope["method"], scope["path"])
+        if self.compaction is not None and is_compact_path(scope["method"], scope["path"]):
+            dialect = "openai-responses"
         query = scope["query_string"].decode("latin-1")
         # The path as it came: decoding and encoding it again could change what a signature or a route covers.
         raw_path = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
@@ -93,7 +99,8 @@ class Proxy:
             return
         except _Disconnected:
             return
-        await _while_connected(exchange.run(raw), receive)
+        serving = exchange.run(raw) if self.compaction is None else self.compaction.serve(exchange, raw)
+        await _while_connected(serving, receive)
 
     async def _pass_through(self, scope: Scope, receive: Receive, send: Send, target: str) -> None:
         """Stream a request to the upstream and its response back."""

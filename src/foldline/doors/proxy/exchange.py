@@ -20,19 +20,20 @@ from starlette.types import Send
 from foldline.conversations.conversation_cache import PlannedRequest
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode
 from foldline.conversations.request_body import RequestBody
-from foldline.conversations.service import Conversations
 from foldline.doors.proxy import error_responses as errors
 from foldline.doors.proxy.bodies import TooLarge, decoded, read_client_request, stream_form
 from foldline.doors.proxy.request_head import ENCODING, Headers, client_of, encoding, evidence, session_name
 from foldline.doors.proxy.response_watch import ResponseWatch, buffer_until
-from foldline.doors.proxy.served_request import ExchangeRecord, Listener, Mode, Outcome, report_headers
-from foldline.doors.proxy.summaries import RequestSummariser, SummaryClient
-from foldline.doors.proxy.upstream import Upstream, UpstreamFault, UpstreamResponse, send_early
-from foldline.doors.proxy.windows import ModelWindow, ModelWindows
+from foldline.doors.proxy.served_request import ExchangeRecord, Mode, Outcome, report_headers
+from foldline.doors.proxy.shared_services import ProxyServices
+from foldline.doors.proxy.summaries import RequestSummariser
+from foldline.doors.proxy.upstream import UpstreamFault, UpstreamResponse, send_early
+from foldline.doors.proxy.windows import ModelWindow
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.failures.classification import classify
 from foldline.failures.failure import Failure
 from foldline.text.redaction import redact
+from foldline.view.transcript import Usage
 
 __all__ = ["ProxyExchange", "ProxyServices"]
 
@@ -60,19 +61,6 @@ _OWN_HEADERS: Final = b"x-foldline-"
 _END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyServices:
-    """The services that all exchanges of a proxy share."""
-
-    upstream: Upstream
-    conversations: Conversations
-    windows: ModelWindows
-    summaries: SummaryClient | None
-    mode: Mode
-    emit: Listener
-    notice: Callable[[str], None]
-
-
 @dataclass(slots=True)
 class ProxyExchange:
     """One request and its response. `run` answers it, and emits a `ServedRequest` however it ends."""
@@ -96,12 +84,15 @@ class ProxyExchange:
     sent: bytes = b""
     watch: ResponseWatch | None = None
     observed: bool = False  # a usage report counts once
+    summaries: tuple[Usage, ...] = ()  # of a compaction that the client asked for
+    summary_model: str = ""
 
-    async def run(self, raw: bytes) -> None:
-        """Answer a request. Raises nothing but a cancellation."""
-        self.raw, self.record.received_bytes = raw, len(raw)
+    async def run(self, raw: bytes, *, planned: bool = True) -> None:
+        """Answer a request; as it came, unless `planned`. Raises nothing but a cancellation."""
+        self.raw = raw
+        self.record.received_bytes = self.record.received_bytes or len(raw)
         try:
-            data = await self._plan(raw)
+            data = await self._plan(raw) if planned else raw
             if data is not None:
                 await self._send_until_answered(data)
         except UpstreamFault as fault:
@@ -115,8 +106,12 @@ class ProxyExchange:
     async def refuse_too_large(self) -> None:
         """Refuse a request whose body is larger than the proxy accepts."""
         self.record.received_bytes = self.max_bytes
+        await self.answer(errors.too_large(self.dialect, self.max_bytes), "refused")
+
+    async def answer(self, response: errors.ErrorResponse, outcome: Outcome) -> None:
+        """Give an answer of the proxy's own, without the upstream."""
         try:
-            await self._refuse(errors.too_large(self.dialect, self.max_bytes))
+            await self._refuse(response, outcome)
         finally:
             self._emit()
 
@@ -141,7 +136,7 @@ class ProxyExchange:
             self.record.warning = f"passed on as it came: the server holds a part of the conversation ({away})"
             return self.raw
         try:
-            with self._own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
+            with self.own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
                 return await self._fold(self.body)
             self.planned, self.record.outcome = None, "open"  # only reached after a fault
         except DoesNotFit as error:
@@ -186,7 +181,7 @@ class ProxyExchange:
         return await self.services.windows.of(self.dialect, model, self.headers, client=self.client, anew=anew)
 
     @contextmanager
-    def _own_faults(self, consequence: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    def own_faults(self, consequence: str, *, but: tuple[type[Exception], ...] = ()) -> Iterator[None]:
         """Log a fault of the proxy. It costs the client neither its request nor the response.
 
         The errors in `but` are no faults, and are raised.
@@ -233,7 +228,7 @@ class ProxyExchange:
     async def _record(self, early: IncomingRequest) -> None:
         """Record a request that has gone out."""
         try:
-            with self._own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
+            with self.own_faults("passed on as it came", but=(DoesNotFit, InvalidInput)):
                 self.planned = await self.services.conversations.plan(early, sent=True)
                 return
             self.record.outcome = "open"
@@ -317,7 +312,7 @@ class ProxyExchange:
             return None, self._still_too_long(failure)
         self.record.recoveries += 1
         try:
-            with self._own_faults("refused, and not recovered from", but=(DoesNotFit,)):
+            with self.own_faults("refused, and not recovered from", but=(DoesNotFit,)):
                 if failure.limit:  # the upstream may have been restarted with another window: ask before learning
                     planned.learned_as = (await self._window(planned.plan.body.model, anew=True)).learned_as
                 if await self.services.conversations.recover(planned, failure):
@@ -376,7 +371,7 @@ class ProxyExchange:
             return
         self.observed = True
         why = ""
-        with self._own_faults("answered, but not measured"):
+        with self.own_faults("answered, but not measured"):
             why = planned.observe(watch.usage, watch.stop_reason) if self.services.mode != "dry-run" else ""
         if why:
             self.record.truncated = planned.cached.truncated = why
@@ -391,8 +386,8 @@ class ProxyExchange:
             model=self.body.model if self.body is not None else "",
             planned=self.planned,
             usage=watch.usage if watch is not None else None,
-            summaries=tuple(self.summariser.usages) if self.summariser is not None else (),
-            summary_model=self.summariser.model if self.summariser is not None else "",
+            summaries=(*self.summaries, *(() if self.summariser is None else self.summariser.usages)),
+            summary_model=self.summary_model if self.summariser is None else self.summariser.model,
         )
         succeeded = 200 <= served.status < 300 and (watch is None or watch.error is None)
         if self.planned is not None and succeeded and served.outcome != "refused" and mode != "dry-run":

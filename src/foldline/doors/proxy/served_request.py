@@ -39,9 +39,9 @@ _MODEL_CHARS: Final = 300
 Mode: TypeAlias = Literal["normal", "dry-run", "strict"]
 """Fold what does not fit; only report what would be done; refuse what does not fit."""
 
-Outcome: TypeAlias = Literal["passed", "folded", "refused", "open", "left", "cut"]
+Outcome: TypeAlias = Literal["passed", "folded", "refused", "open", "left", "cut", "compacted"]
 """Sent unchanged; sent folded; refused by the proxy; sent unchanged after a fault of the proxy; the client
-disconnected; the upstream broke off."""
+disconnected; the upstream broke off; answered by the proxy with a compaction that the client asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

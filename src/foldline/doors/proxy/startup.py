@@ -6,25 +6,33 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_bytes
 from typing import Final
 
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
+from foldline.conversations.compaction.seals import SealKey, read_key
 from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
+from foldline.conversations.store_guard import WorkerThreads
 from foldline.doors.proxy.app import MAX_REQUEST_BYTES, Proxy
-from foldline.doors.proxy.exchange import ProxyServices
+from foldline.doors.proxy.compaction.asked import CompactionParts
+from foldline.doors.proxy.compaction.native import CompactionSetting
+from foldline.doors.proxy.compaction.service import CompactionService
 from foldline.doors.proxy.gate import Gate, GateRules
 from foldline.doors.proxy.page import ProxyMetrics, routes
 from foldline.doors.proxy.served_request import Listener, Mode, ServedRequest
+from foldline.doors.proxy.shared_services import ProxyServices
 from foldline.doors.proxy.status import ProxyStatus
 from foldline.doors.proxy.summaries import SummaryClient
 from foldline.doors.proxy.upstream import Upstream
-from foldline.doors.proxy.windows import ModelWindows
+from foldline.doors.proxy.windows import ModelWindows, endpoint_of
 from foldline.engine.policy import Policy
 from foldline.engine.presets import policy as policy_of
+from foldline.errors import InvalidInput
 from foldline.store.addresses import is_address
 
 __all__ = ["ProxySettings", "RunningProxy", "open_proxy"]
@@ -38,7 +46,8 @@ class ProxySettings:
     """Settings of a proxy. `store` is a folder or the address of a database, None for none.
 
     `window` overrides the window of every model, in tokens. `summary_model` writes the summaries in place of the
-    conversation's own model.
+    conversation's own model. `compaction` says who compacts where a client asks for it, and `compaction_key` is the
+    file of the key that signs what is made here, by default one in the user's folder.
     """
 
     upstream: str
@@ -47,6 +56,8 @@ class ProxySettings:
     window: int | None = None
     summaries: bool = True
     summary_model: str | None = None
+    compaction: CompactionSetting = "auto"
+    compaction_key: str | None = None
     store: str | None = None
     memory_bytes: int = MEMORY_BYTES
     max_request_bytes: int = MAX_REQUEST_BYTES
@@ -94,10 +105,9 @@ async def open_proxy(
         await stack.enter_async_context(upstream)
         windows = ModelWindows(settings.upstream, setting=settings.window, learned=learned)
         stack.push_async_callback(windows.aclose)
+        policy = without_guard(policy_of(settings.policy))
         conversations = Conversations(
-            ConversationSettings(
-                policy=without_guard(policy_of(settings.policy)), endpoint=windows.endpoint, learned=learned
-            ),
+            ConversationSettings(policy=policy, endpoint=windows.endpoint, learned=learned),
             max_bytes=settings.memory_bytes,
             # In a thread: connecting to a database may take long.
             store=await asyncio.to_thread(_conversation_store, settings.store, notice),
@@ -121,7 +131,9 @@ async def open_proxy(
         )
         own_app = Starlette(routes=routes(status, metrics))
         own_app.router.redirect_slashes = False  # its redirects name no prefix (`/~TOKEN`)
-        proxy = Proxy(services, own_app, ("/foldline", "/metrics"), settings.max_request_bytes)
+        compaction = await asyncio.to_thread(_compaction, settings, policy, environ, notice)
+        stack.callback(compaction.parts.threads.close)
+        proxy = Proxy(services, own_app, ("/foldline", "/metrics"), settings.max_request_bytes, compaction)
         metrics.watch(
             conversations=lambda: len(conversations),
             streams=lambda: proxy.pending,
@@ -146,6 +158,24 @@ def _emitter(
             listener(served)
 
     return emit
+
+
+def _compaction(
+    settings: ProxySettings, policy: Policy, environ: Mapping[str, str], notice: Callable[[str], None]
+) -> CompactionService:
+    """The service of compaction, with the key of the user's folder or of a file of its own."""
+    from foldline.store.paths import compaction_key_path
+
+    named = settings.compaction_key
+    try:
+        key = read_key(compaction_key_path(environ) if named is None else Path(named).expanduser())
+    except OSError as error:
+        if named is not None:
+            raise InvalidInput(f"cannot be used: {error.strerror or error}", place=named) from None
+        notice(f"The key for compaction cannot be kept ({error}): what is compacted now holds until the proxy stops")
+        key = SealKey(token_bytes(32))
+    parts = CompactionParts(key, policy, WorkerThreads())
+    return CompactionService(parts, settings.compaction, endpoint_of(settings.upstream, "openai-chat", "", ()).is_local)
 
 
 def _nothing() -> None:

@@ -1,0 +1,225 @@
+"""Condenses a conversation by the engine: a summary by a model, or a digest, and the messages that stay beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from foldline.codecs import codec
+from foldline.engine.context import Context, SummarizeWith
+from foldline.engine.policy import Policy
+from foldline.errors import DoesNotFit, SummaryError
+from foldline.messages import Message, Wire
+from foldline.reducers.summarize import SUMMARY_PREFIX
+from foldline.text.shorten import head_and_tail
+from foldline.tokens import ESTIMATE, Counter, message_tokens
+from foldline.view.system_and_tools import System, Tools
+from foldline.view.user_words import speaks
+
+__all__ = ["ClientHistory", "Condensed", "condense", "condense_whole", "summary_note"]
+
+# Stands behind a conversation that is to be summarised as a whole: words of the user that are answered may be folded.
+_ACKNOWLEDGED: Final = "Noted."
+
+# The newest group stays word for word up to this share of the window: the model has not answered it yet.
+_TAIL_SHARE: Final = 0.25
+
+# What the user said last, at the end of a summary of everything. Longer words are in the summary alone.
+_NEWEST_CHARS: Final = 8_000
+_NEWEST: Final = "The newest message of the user, not answered yet, word for word:"
+
+# A record in place of a summary, where there is too little to summarise: at most this share of the window.
+_RECORD_SHARE: Final = 0.25
+_CHARS_PER_TOKEN: Final = 2  # fewer than in any usual text, so that the record fits
+_RECORD: Final = "[Record of the conversation so far]"
+# What a digest by the engine begins with (`foldline.reducers.digest`): it says what it is.
+DIGEST_START: Final = "[Digest of "
+
+# The window that is reckoned with where nobody knows it: as much as the conversation has, and some room.
+_ROOM_FACTOR: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientHistory:
+    """A conversation to condense, as its client sends it. `window_tokens` is None for an unknown window.
+
+    `summaries` are the positions of messages that show an earlier summary: they are no words of the user.
+    """
+
+    dialect: str
+    messages: Sequence[Wire]
+    system: System = None
+    tools: Tools = None
+    model: str = ""
+    window_tokens: int | None = None
+    max_output_tokens: int | None = None
+    summaries: frozenset[int] = frozenset()
+
+    def kind_at(self, at: int) -> str:
+        """The kind of a message, as a context records it."""
+        return "summary" if at in self.summaries else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condensed:
+    """What stands for a conversation: `summary`, and the messages around it (None in the place of the summary).
+
+    `by_model` says who wrote it; `failure` why no model did, where one was asked.
+    """
+
+    summary: str
+    shown: tuple[Wire | None, ...]
+    by_model: bool
+    failure: str = ""
+
+
+def summary_note(dialect: str, summary: str) -> Message:
+    """Return the message that shows a summary to the model: the user's, as text of the dialect."""
+    named = summary.startswith((DIGEST_START, _RECORD))
+    text = summary if named else f"{SUMMARY_PREFIX}\n{summary}"
+    return codec(dialect).note(text, kind="summary")
+
+
+def condense(
+    history: ClientHistory, policy: Policy, summarize: SummarizeWith | None, instructions: str | None = None
+) -> Condensed | None:
+    """Condense a conversation; None where nothing can be folded. O(history), and a call of the model.
+
+    The newest group, which the model has not answered yet, stays word for word beside the summary. Raises InvalidInput
+    for messages that cannot be read.
+    """
+    stop = _newest_group(history, ESTIMATE)
+    found = _folded(_context(history, policy, stop), summarize, instructions)
+    if found is None:
+        return None
+    return Condensed(found.summary, (*found.shown, *history.messages[stop:]), found.by_model, found.failure)
+
+
+def condense_whole(
+    history: ClientHistory, policy: Policy, summarize: SummarizeWith | None, instructions: str | None = None
+) -> Condensed:
+    """Summarise all of a conversation; one that is too short for that is repeated. O(history), and a call of the model.
+
+    Raises InvalidInput for messages that cannot be read.
+    """
+    context = _context(history, policy, len(history.messages))
+    if context.view.codec.read(history.messages[-1]).role != "assistant":
+        context.append(context.view.codec.write(context.view.codec.note(_ACKNOWLEDGED, role="assistant")))
+    found = _folded(context, summarize, instructions)
+    if found is None:
+        return Condensed(_record_of(history), (None,), by_model=False)
+    newest = _newest_words(history)
+    summary = f"{found.summary}\n\n{_NEWEST}\n{newest}" if newest else found.summary
+    return Condensed(summary, (None,), found.by_model, found.failure)
+
+
+def _folded(context: Context, summarize: SummarizeWith | None, instructions: str | None) -> Condensed | None:
+    """Fold everything that may be folded; None if that is nothing."""
+    failure = ""
+    try:
+        context.compact(instructions, summarize=summarize)
+    except SummaryError as error:
+        if summarize is None:
+            return None
+        failure = error.reason
+        try:
+            context.compact(instructions, summarize=None)
+        except SummaryError:
+            return None
+    return _condensed(context, summarize is not None and not failure, failure)
+
+
+def _condensed(context: Context, by_model: bool, failure: str) -> Condensed | None:
+    try:
+        context.prepare(None)  # repairs and joints: what is shown around the summary is a valid request
+    except DoesNotFit:
+        return None
+    texts: list[str] = []
+    shown: list[Wire | None] = []
+    for tile in context.view.tiles:
+        notes = () if tile.fold is None else tile.fold.shown
+        summaries = {note.text for note in notes if note.kind and note.role == "user"}
+        for message in tile.messages:
+            if message.text in summaries:
+                texts.append(message.text.removeprefix(SUMMARY_PREFIX).strip())
+                shown += [] if None in shown else [None]
+            elif tile.entries or not (message.kind and message.role == "assistant" and shown[-1:] == [None]):
+                shown.append(context.view.codec.write(message))  # no acknowledgement: the joint stands for it
+    return Condensed("\n\n".join(texts), tuple(shown), by_model, failure) if texts else None
+
+
+def _context(history: ClientHistory, policy: Policy, stop: int) -> Context:
+    """A context with the first `stop` messages."""
+    counter, window_tokens = ESTIMATE, history.window_tokens
+    if window_tokens is None:
+        reader = codec(history.dialect)
+        total = sum(message_tokens(reader.read(wire), counter) for wire in history.messages)
+        window_tokens = max(8_192, int(_ROOM_FACTOR * total))
+    cap = history.max_output_tokens
+    context = Context(
+        dialect=history.dialect,
+        model=history.model or None,
+        policy=policy,
+        window=window_tokens,
+        max_output_tokens=None if cap is None else max(1, min(cap, window_tokens // 4)),
+        system=history.system,
+        tools=history.tools,
+        counter=counter,
+    )
+    for at, wire in enumerate(history.messages[:stop]):
+        context.append(wire, kind=history.kind_at(at))
+    return context
+
+
+# --- what stays word for word -----------------------------------------------------------------------------------------
+
+
+def _newest_group(history: ClientHistory, counter: Counter) -> int:
+    """Where the newest group begins that the model has not answered: calls with their results, or words of the user.
+
+    The end, if there is none, or if it takes more than its share of the window.
+    """
+    messages = [codec(history.dialect).read(wire) for wire in history.messages]
+    start = len(messages)
+    while start > 0 and messages[start - 1].role != "assistant":
+        start -= 1
+    if start == len(messages):
+        return start
+    # Results belong to their calls: a group is never cut.
+    if any(message.results for message in messages[start:]):
+        while start > 0 and messages[start - 1].role == "assistant":
+            start -= 1
+    size = sum(message_tokens(message, counter) for message in messages[start:])
+    most = _TAIL_SHARE * (history.window_tokens or 4 * size)
+    return len(messages) if size > most else start
+
+
+def _newest_words(history: ClientHistory) -> str:
+    """The words of the user that nobody has answered yet, if they are few enough to be repeated."""
+    reader = codec(history.dialect)
+    for at, wire in reversed(list(enumerate(history.messages))):
+        message = reader.read(wire)
+        if message.role == "assistant" or history.kind_at(at):
+            return ""
+        if speaks(message):
+            words = message.text.strip()
+            return words if len(words) <= _NEWEST_CHARS else ""
+    return ""
+
+
+def _record_of(history: ClientHistory) -> str:
+    """A short conversation as a text, in place of a summary that would be no shorter."""
+    reader, lines = codec(history.dialect), [_RECORD]
+    for wire in history.messages:
+        message = reader.read(wire)
+        if message.text.strip():
+            lines.append(f"{message.role}: {message.text.strip()}")
+        lines += [f"call {call.name}: {call.arguments}" for call in message.calls]
+        lines += [f"result: {result.text}" for result in message.results]
+    text = "\n".join(lines)
+    most = int(_CHARS_PER_TOKEN * _RECORD_SHARE * (history.window_tokens or 128_000))
+    if len(text) <= most:
+        return text
+    head, tail = head_and_tail(text, most // 2, most // 2)
+    return f"{head}\n[…]\n{tail}"
