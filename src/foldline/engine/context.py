@@ -86,10 +86,9 @@ class Context:
         """Where the async calls read a large view, in a shared event loop; nothing is recorded meanwhile."""
         # What the caller sets wins over what a refusal taught, since a caller may want to stay below it.
         window_tokens = window or self._learned.get((endpoint, model or "")) or assumed_window(model)
-        preamble = SystemAndTools(system, tools, counter)
         originals = MemoryArchive() if archive is None else archive
         in_bytes = bool(max_request_bytes)  # each message costs a dump then: only where a budget needs it
-        rule = cache_rule or cache_rule_of(model, dialect)
+        preamble, rule = SystemAndTools(system, tools, counter), cache_rule or cache_rule_of(model, dialect)
         recorder = Recorder(
             codec=codec,
             counter=counter,
