@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test quick lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients
+.PHONY: help demo test quick lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients test-adapters test-adapters-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.\/-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -91,11 +91,25 @@ fuzz: .venv ## the property tests with 100,000 examples each
 # Each client in an environment of its own, about three gigabytes in all; what cannot be installed is said and left out.
 .clients: $(wildcard tests/clients/*.txt) ## the clients of test-clients, from the exact versions in tests/clients/*.txt
 	@mkdir -p .clients
-	@$(PYTHON) tests/clients/install.py
+	@$(PYTHON) tests/clients/install.py tests/clients .clients
 	@touch .clients
 
 test-clients: .venv .clients ## real clients hold conversations of five windows through the proxy
 	$(BIN)/python -m pytest -q -m clients -s tests/clients
+
+# Each framework in an environment of its own; what cannot be installed is said and left out.
+.adapters: $(wildcard tests/adapters/real/*.txt) ## the frameworks of test-adapters, from the exact versions in tests/adapters/real/*.txt
+	@mkdir -p .adapters
+	@$(PYTHON) tests/clients/install.py tests/adapters/real .adapters
+	@touch .adapters
+
+test-adapters: .venv .adapters ## the adapters in real frameworks: conversations of ten windows (docs/adapters.md)
+	$(BIN)/python -m pytest -q -m adapters -s tests/adapters/real
+
+test-adapters-newest: .venv ## the same with the newest versions of the frameworks, in .adapters-newest/
+	@mkdir -p .adapters-newest
+	@$(PYTHON) tests/clients/install.py --newest tests/adapters/real .adapters-newest
+	FOLDLINE_ADAPTERS=.adapters-newest $(BIN)/python -m pytest -q -m adapters -s tests/adapters/real
 
 soak: .venv ## long runs: a real model, 10,000 turns in each dialect, 200 kills
 	$(BIN)/python -m pytest -q -m soak -s
@@ -128,5 +142,5 @@ format: .venv ## put the code into the house form
 	$(BIN)/ruff format .
 
 clean: ## remove what the other targets made
-	rm -rf .venv .npm .bench .clients build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .npm .bench .clients .adapters .adapters-newest build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("reducers",),
     ("engine", "display"),
     ("recorded", "store", "providers"),
-    ("agent", "conversations", "replay", "report"),
+    ("agent", "conversations", "replay", "report", "adapters"),
     ("hosting",),
     ("doors",),
     ("cli", "testing", "", "__main__"),
@@ -54,6 +54,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 # is SQLAlchemy that loads it, by the URL of a store.
 THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
+    "adapters": frozenset("agents langchain langchain_core langgraph".split()),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pydantic pydantic_core pypdf yaml".split()),
     "hosting": frozenset({"click"}),
@@ -77,6 +78,7 @@ FOREIGN_CODE = {
     "foldline.engine.drivers": "calls the summariser that a user handed in",
     "foldline.agent.workers": "whatever work in a thread raises is raised again where it is waited for",
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
+    "foldline.adapters.adapter": "calls the model through a framework, whose errors are raised again where they stay",
     "foldline_bench.systems": "runs systems of other people, whose errors are counted as figures of theirs",
     "foldline.doors.proxy.exchange": "a fault of ours costs a client the folding, not the request; it is logged",
 }

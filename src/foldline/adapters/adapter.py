@@ -1,0 +1,189 @@
+"""What every adapter does for a call of the model: a view that fits, its usage back, an overflow retried inside.
+
+The framework sees one call. It succeeds, or fails with the framework's own error where sending less cannot help, or
+with DoesNotFit where nothing more can be reduced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Hashable, Iterator
+from contextlib import aclosing, closing, contextmanager
+from typing import Generic, TypeVar
+
+from foldline.adapters.histories import MOST_CONVERSATIONS, Histories
+from foldline.adapters.model_call import (
+    AdapterSettings,
+    FittedCall,
+    ModelCall,
+    ShownCall,
+    check_settings,
+    context_for,
+)
+from foldline.adapters.streams import StreamEvents, StreamReader
+from foldline.adapters.translation import Translation, read_history
+from foldline.engine.context import AsyncSummarize, Completion, Context
+
+__all__ = ["Adapter"]
+
+M = TypeVar("M")
+R = TypeVar("R")
+E = TypeVar("E")
+
+
+class Adapter(Generic[M]):
+    """The three parts of an adapter, for the messages of one framework. Safe among threads and tasks."""
+
+    def __init__(self, translation: Translation[M], settings: AdapterSettings) -> None:
+        check_settings(settings, translation.dialect)
+        self._translation = translation
+        self._settings = settings
+        # Windows that refusals have taught hold for all conversations of the adapter.
+        self._learned: dict[tuple[str, str], int] = {}
+        self._histories: Histories[M] = Histories(settings.get("most_conversations", MOST_CONVERSATIONS))
+
+    def context(self, key: Hashable | None = None) -> Context | None:
+        """The context of a conversation, to look into between calls (`explain`, `results`); None if there is none."""
+        return self._histories.context(key)
+
+    # --- whole answers -----------------------------------------------------------------------------------------------
+
+    def call(self, call: ModelCall[M], send: Callable[[ShownCall[M]], R], usage_of: Callable[[R], object | None]) -> R:
+        """Send a call as it fits, by `send`; `usage_of` reads the provider's report in the answer, None for none.
+
+        Raises what `send` raises where sending less cannot help, DoesNotFit, and InvalidInput for messages that cannot
+        be read.
+        """
+        summarize = self._settings.get("summarize")
+        with self._fitted(call) as fitted:
+            request = fitted.context.prepare(summarize, idle_seconds=fitted.followed.idle_seconds())
+            while True:
+                try:
+                    answer = send(fitted.shown(request))
+                except Exception as error:  # of the framework or its user; raised again where it stays
+                    failure = fitted.failure(error, request)
+                    if not fitted.goes_on(fitted.context.recover(failure, summarize)):
+                        raise
+                else:
+                    fitted.answered(usage_of(answer))
+                    return answer
+                request = fitted.context.prepare(summarize)
+
+    async def call_async(
+        self,
+        call: ModelCall[M],
+        send: Callable[[ShownCall[M]], Awaitable[R]],
+        usage_of: Callable[[R], object | None],
+    ) -> R:
+        """`call` with an async `send`."""
+        summarize = self._summarize_async()
+        with self._fitted(call) as fitted:
+            idle_seconds = fitted.followed.idle_seconds()
+            request = await fitted.context.prepare_async(summarize, idle_seconds=idle_seconds)
+            while True:
+                try:
+                    answer = await send(fitted.shown(request))
+                except Exception as error:
+                    failure = fitted.failure(error, request)
+                    if not fitted.goes_on(await fitted.context.recover_async(failure, summarize)):
+                        raise
+                else:
+                    fitted.answered(usage_of(answer))
+                    return answer
+                request = await fitted.context.prepare_async(summarize)
+
+    # --- streams -----------------------------------------------------------------------------------------------------
+
+    def stream(
+        self, call: ModelCall[M], send: Callable[[ShownCall[M]], Generator[E, None, None]], events: StreamEvents[E]
+    ) -> Iterator[E]:
+        """The events of a stream. A refusal before the answer begins is retried: the caller has seen nothing yet."""
+        summarize = self._settings.get("summarize")
+        with self._fitted(call) as fitted:
+            request = fitted.context.prepare(summarize, idle_seconds=fitted.followed.idle_seconds())
+            while True:
+                reader, raised = StreamReader(events), None
+                try:
+                    with closing(send(fitted.shown(request))) as sent:
+                        for event in sent:
+                            yield from reader.passed(event)
+                except Exception as error:
+                    if reader.begun:
+                        raise
+                    raised = error
+                failed = reader.failed if raised is None else raised
+                if failed is None or not fitted.goes_on(
+                    fitted.context.recover(fitted.failure(failed, request), summarize)
+                ):
+                    break
+                request = fitted.context.prepare(summarize)
+            if raised is not None:
+                raise raised
+            yield from reader.rest()
+            fitted.answered(reader.usage)
+
+    async def stream_async(
+        self, call: ModelCall[M], send: Callable[[ShownCall[M]], AsyncGenerator[E, None]], events: StreamEvents[E]
+    ) -> AsyncIterator[E]:
+        """`stream` with an async `send`."""
+        summarize = self._summarize_async()
+        with self._fitted(call) as fitted:
+            idle_seconds = fitted.followed.idle_seconds()
+            request = await fitted.context.prepare_async(summarize, idle_seconds=idle_seconds)
+            while True:
+                reader, raised = StreamReader(events), None
+                try:
+                    async with aclosing(send(fitted.shown(request))) as sent:
+                        async for event in sent:
+                            for shown in reader.passed(event):
+                                yield shown
+                except Exception as error:
+                    if reader.begun:
+                        raise
+                    raised = error
+                failed = reader.failed if raised is None else raised
+                if failed is None or not fitted.goes_on(
+                    await fitted.context.recover_async(fitted.failure(failed, request), summarize)
+                ):
+                    break
+                request = await fitted.context.prepare_async(summarize)
+            if raised is not None:
+                raise raised
+            for shown in reader.rest():
+                yield shown
+            fitted.answered(reader.usage)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _fitted(self, call: ModelCall[M]) -> Iterator[FittedCall[M]]:
+        """The call in its conversation, whose context has all of its messages."""
+        history = read_history(self._translation, call.messages)
+        told = self._settings.get("window") or call.window
+        learned = self._learned.get((call.endpoint, call.model or ""))
+        # A window that this server has refused to exceed is nearer to the truth than what anybody says of it.
+        window = min(told or learned, learned) if learned else told
+
+        def new_context() -> Context:
+            return context_for(call, self._settings, self._translation.dialect, window, self._learned)
+
+        with self._histories.lend(call.key, history, new_context) as followed:
+            fitted = FittedCall(
+                call=call,
+                followed=followed,
+                history=history,
+                translation=self._translation,
+                settings=self._settings,
+            )
+            fitted.begin(told, window)
+            yield fitted
+
+    def _summarize_async(self) -> AsyncSummarize | None:
+        summarize, in_thread = self._settings.get("summarize_async"), self._settings.get("summarize")
+        if summarize is not None or in_thread is None:
+            return summarize
+
+        async def summarized(messages: list[dict[str, str]], max_output_tokens: int) -> str | Completion:
+            return await asyncio.to_thread(in_thread, messages, max_output_tokens)
+
+        return summarized
