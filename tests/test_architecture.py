@@ -59,7 +59,7 @@ THIRD_PARTY = {
     "agent": frozenset("httpx httpx2 mcp pydantic pydantic_core pypdf yaml".split()),
     "hosting": frozenset({"click"}),
     "doors": frozenset(
-        "aiohttp apscheduler click httptools httpx opentelemetry prometheus_client prompt_toolkit rich starlette "
+        "aiohttp apscheduler click httptools httpx mcp opentelemetry prometheus_client prompt_toolkit rich starlette "
         "telegram uvicorn uvloop yarl".split()
     ),
     "cli": frozenset("click rich".split()),

@@ -42,6 +42,7 @@ _COMMANDS: Final[Mapping[str, str]] = {
     "serve": "serve",
     "proxy": "proxy",
     "wrap": "wrap",
+    "mcp": "mcp",
     "sessions": "sessions.listing",
     "growth": "growth",
     "report": "report",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from importlib.util import find_spec
 from typing import Any, Final
 
 import click
 
 from foldline.cli.options import needs_extra
 from foldline.cli.proxy import PROXY_PACKAGES
-from foldline.errors import InvalidInput
+from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import STORE, in_one_line, store_place
 from foldline.text.formatting import plain_line
 
@@ -55,6 +56,9 @@ class _SplitCommand(click.Command):
 @click.option("--summary-model", metavar="NAME", help="The model that writes them, instead of the client's.")
 @click.option("--store", metavar="PLACE", help=f"Where folds are kept: a folder, sqlite:///…, postgresql://…; {STORE}.")
 @click.option("--no-store", is_flag=True, help="Keep conversations in memory only.")
+@click.option(
+    "--mcp/--no-mcp", default=None, help="Register the MCP server where the client takes one for a run; if installed."
+)
 @click.option("--quiet", is_flag=True, help="Say nothing at the end.")
 @click.option("--list", "listed", is_flag=True, help="List the clients that are known.")
 @in_one_line
@@ -67,6 +71,7 @@ def wrap(
     quiet: bool,
     listed: bool,
     upstream: str | None,
+    mcp: bool | None,
     **options: Any,
 ) -> int:
     """Run CLIENT behind a proxy of its own: foldline wrap CLIENT -- ARGUMENTS.
@@ -102,10 +107,32 @@ def wrap(
     arguments = tuple(after or ()) if client is not None else tuple(after or ())[1:]
     # Shown at the end: the terminal is the client's until then.
     notices: deque[str] = deque(maxlen=_MAX_NOTICES)
-    wrapped = ClientRun(client=row, arguments=arguments, environ=os.environ, settings=settings, upstream=upstream)
+    wrapped = ClientRun(
+        client=row,
+        arguments=arguments,
+        environ=os.environ,
+        settings=settings,
+        upstream=upstream,
+        mcp=_registers_mcp(row.takes_mcp, mcp),
+    )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         code, figures = runner.run(wrap_client(wrapped, notice=notices.append))
     if not quiet:
         for line in (*notices, *figures.lines()):
             click.echo(f"foldline: {plain_line(line, _NOTICE_CHARS)}", err=True)
     return code
+
+
+def _registers_mcp(taken: bool, wanted: bool | None) -> bool:
+    """Whether to register the MCP server. Raises MissingExtra and InvalidInput if it is asked for and cannot be."""
+    if wanted is False or (wanted is None and not taken):
+        return False
+    if not taken:
+        raise InvalidInput(
+            "this client takes no MCP server for one run: docs/clients.md says how to add it", place="--mcp"
+        )
+    if find_spec("mcp") is not None:
+        return True
+    if wanted is None:
+        return False
+    raise MissingExtra("mcp", "an MCP server")

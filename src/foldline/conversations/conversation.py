@@ -132,7 +132,7 @@ class Conversation:
         return 20_000 + 5 * self._bytes
 
     @property
-    def _given_tokens(self) -> int:
+    def given_tokens(self) -> int:
         """The size of all that the client sends, as the provider would count it."""
         view = self.context.view
         return round((self._entry_tokens + view.base_tokens) * view.meter.ratio)
@@ -229,7 +229,7 @@ class Conversation:
 
     def check_fits(self, limits: TokenLimits) -> None:
         """Raise DoesNotFit if the unchanged messages are larger than the window less the reply."""
-        tokens, room = self._given_tokens if self.folded else self.context.view.tokens, limits.room_tokens
+        tokens, room = self.given_tokens if self.folded else self.context.view.tokens, limits.room_tokens
         if tokens > room:
             fixed = self.context.view.fixed_tokens
             parts = (Part("messages", tokens - fixed), Part("system and tools", fixed))
@@ -238,7 +238,7 @@ class Conversation:
     def unchanged_plan(self, body: RequestBody, limits: TokenLimits) -> RequestPlan:
         """Return a plan that sends the client's bytes."""
         self.version += 1
-        tokens = self._given_tokens if self.folded else self.context.view.tokens
+        tokens = self.given_tokens if self.folded else self.context.view.tokens
         return RequestPlan(
             body=body,
             data=body.raw,
@@ -278,7 +278,7 @@ class Conversation:
             body=body,
             data=self._splice(body, messages, system, cap) if changed else body.raw,
             changed=changed,
-            given_tokens=self._given_tokens if self.folded else request.tokens,
+            given_tokens=self.given_tokens if self.folded else request.tokens,
             tokens=request.tokens,
             folds=folds_in(self.context) if self.folded else 0,
             new_folds=new_folds,

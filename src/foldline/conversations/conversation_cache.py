@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakValueDictionary
 
+from foldline.agent.tools.base import CompactionRequest
 from foldline.conversations.conversation import Conversation
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode, tolerant_links
 from foldline.conversations.persistence import LateArchive
@@ -34,6 +35,8 @@ class CachedConversation:
 
     `fingerprint` is the hash of model, system text and tools of its first request, `latest_fingerprint` of its latest
     one. `latest_scope` is the hash of the latest system text and tools alone. `name` is the client's own name for it.
+    `client` is the hash of its client's credential, `tool_names` are those of its latest request. `compaction` is one
+    that its client has asked for and that the next request makes; `compaction_fault` says why the last one failed.
     `keys` are those by which the store finds it, as far as known here; `stored` says whether it belongs there at all.
     """
 
@@ -43,6 +46,10 @@ class CachedConversation:
     latest_fingerprint: bytes = b""
     latest_scope: bytes = b""
     name: str = ""
+    client: bytes = b""
+    tool_names: frozenset[str] = frozenset()
+    compaction: CompactionRequest | None = None
+    compaction_fault: str = ""
     keys: set[str] = field(default_factory=set)
     stored: bool = False
     exact: list[bytes] = field(default_factory=list)

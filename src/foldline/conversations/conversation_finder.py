@@ -112,7 +112,7 @@ class ConversationFinder:
             conversation.summary_scope = request.scope
         else:
             conversation.scope_varies = summary_scope != b""
-        return CachedConversation(conversation, archive, request.fingerprint)
+        return CachedConversation(conversation, archive, request.fingerprint, client=request.client)
 
     async def _load(self, request: IncomingRequest, stored: StoredConversation) -> CachedConversation:
         """Load a stored conversation, or a branch of it if the request takes another course."""

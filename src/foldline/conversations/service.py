@@ -17,11 +17,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from foldline.codecs.limits import tool_names
 from foldline.conversations.conversation import Conversation
 from foldline.conversations.conversation_cache import CachedConversation, ConversationCache, PlannedRequest
 from foldline.conversations.conversation_finder import ConversationFinder, is_smaller, may_be_stored
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode
 from foldline.conversations.persistence import ConversationStore
+from foldline.conversations.recall import ReadableConversation, compact_conversation, looks_back, readable_conversation
 from foldline.conversations.request_body import RequestBody
 from foldline.conversations.request_plan import (
     NO_FOLD_SHARE,
@@ -127,6 +129,8 @@ class Conversations:
         if self._settings.lessons_for(request.learned_as, request.client):
             return False
         match = self._cache.match(request)
+        if match is not None and match.cached.compaction is not None:
+            return False
         if self._store is not None and may_be_stored(match, request, shared=self._store.shared):
             return False
         if match is None:
@@ -214,6 +218,24 @@ class Conversations:
                 self._index(cached, request)
             return await self._recover_latest(planned, failure)
 
+    # --- looking back ------------------------------------------------------------------------------------------------
+
+    def newest(self, client: bytes | None, name_for: Callable[[bytes], str]) -> CachedConversation | None:
+        """Return the conversation that this client (None: any) has used last, or the one that it has named.
+
+        `name_for` returns the hash of that name for a client, "" without one. Conversations whose model can look back
+        come first, then those with any tools: a question beside a conversation, as for a title, offers none.
+        """
+        mine = (cached for cached in self._cache if client is None or cached.client == client)
+        named = [cached for cached in mine if name_for(cached.client) in ("", cached.name)]
+        return max(reversed(named), key=looks_back, default=None)  # the first of equals: the newest
+
+    async def readable(self, cached: CachedConversation) -> ReadableConversation:
+        """Return a conversation for its tools. O(log). Raises SessionLost if it was evicted meanwhile."""
+        async with cached.lock:
+            events = await self._store.events(cached) if self._store is not None else cached.conversation.context.events
+            return readable_conversation(cached, events)
+
     async def aclose(self) -> None:
         """Write what is not stored yet, and close everything."""
         if self._store is not None:
@@ -227,6 +249,10 @@ class Conversations:
     async def _plan_locked(self, cached: CachedConversation, request: IncomingRequest, warning: str) -> PlannedRequest:
         conversation, body, limits = cached.conversation, request.body, request.limits
         await self._record(cached, request)
+        if cached.compaction is not None and request.mode == "fold" and not request.sent:
+            asked, cached.compaction = cached.compaction, None
+            compact = partial(compact_conversation, conversation, request, asked)
+            cached.compaction_fault = await self._threads.run(compact, summarizes=request.summarize is not None)
         if request.mode == "refuse":
             conversation.check_fits(limits)
             return _planned(cached, request, conversation.unchanged_plan(body, limits), warning)
@@ -257,6 +283,8 @@ class Conversations:
         conversation, body = cached.conversation, request.body
         if cached.latest_scope not in (b"", request.scope):
             conversation.scope_varies = True
+        if cached.latest_scope != request.scope:
+            cached.tool_names = frozenset(tool_names(body.tools))
         # Before appending: a request that cannot be parsed, or whose client leaves, counts as the latest as well.
         cached.latest_scope, cached.latest_fingerprint = request.scope, request.fingerprint
         if sum(stop - start for start, stop in body.item_spans[conversation.count :]) > _MAX_INLINE_CHARS:

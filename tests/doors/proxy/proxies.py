@@ -99,14 +99,17 @@ def proxied(upstream: ASGI, home: Path, **settings: Any) -> Iterator[ServedProxy
 
 
 @contextmanager
-def proxy_of(url: str, home: Path, **settings: Any) -> Iterator[ServedProxy]:
+def proxy_of(
+    url: str, home: Path, *, token: str | None = None, owner: str | None = None, **settings: Any
+) -> Iterator[ServedProxy]:
     """A proxy over the upstream at an address."""
     lines: list[str] = []
     proxy_settings = ProxySettings(**{"upstream": url, "summaries": False, **settings})
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         environ = {"FOLDLINE_HOME": str(home)}
-        running = await stack.enter_async_context(open_proxy(proxy_settings, GateRules(), environ, notice=lines.append))
+        opening = open_proxy(proxy_settings, GateRules(token=token), environ, notice=lines.append, owner=owner)
+        running = await stack.enter_async_context(opening)
         return running.app
 
     with serve(_living(opened)) as served:

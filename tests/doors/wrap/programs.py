@@ -25,7 +25,7 @@ TALKING = """
     import json, os, sys, urllib.request
     place = os.path.join(os.environ["HOME"], "history.json")
     messages = json.load(open(place)) if os.path.exists(place) else []
-    for words in sys.argv[1:]:
+    for words in [one for one in sys.argv[1:] if not one.startswith("--")]:
         messages.append({"role": "user", "content": f"{words}: request answered in time, nothing unusual. " * 80})
         body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": messages}).encode()
         head = {"content-type": "application/json", "anthropic-version": "2023-06-01"}

@@ -104,6 +104,36 @@ def test_nothing_of_the_user_is_changed_and_no_file_of_the_run_is_left(place: Pl
     assert list((place.folder / "foldline" / "state" / "wrap").iterdir()) == []
 
 
+def test_the_client_gets_a_server_that_reads_its_own_conversation(place: Place) -> None:
+    place.program(
+        "claude",
+        TALKING
+        + """
+    import stat, subprocess
+    config = sys.argv.pop(1).partition("=")[2]
+    assert stat.S_IMODE(os.stat(config).st_mode) == 0o600
+    server = json.load(open(config))["mcpServers"]["foldline"]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([server["command"], *server["args"]], stdin=pipe, stdout=pipe, text=True)
+    def send(method, **more):
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": method, **more}) + "\\n")
+        process.stdin.flush()
+    who = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    send("initialize", id=1, params=who)
+    process.stdout.readline()
+    send("notifications/initialized")
+    arguments = {"action": "grep", "pattern": "part 0"}
+    send("tools/call", id=2, params={"name": "recall", "arguments": arguments})
+    print(json.loads(process.stdout.readline())["result"]["content"][0]["text"][:200])
+    process.stdin.close()
+    process.wait()
+""",
+    )
+    with provider(place):
+        done = place.run("--quiet", "claude", "--mcp", "--", *WORDS)
+    assert "lines of the conversation match 'part 0':\nentry 0, line 1: " in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 128 + 15), (signal.SIGINT, 128 + 2)])
 def test_a_signal_to_the_wrapper_alone_reaches_the_client(place: Place, number: int, code: int) -> None:
     place.program("claude", WAITING)

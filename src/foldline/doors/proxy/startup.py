@@ -11,6 +11,7 @@ from secrets import token_bytes
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from foldline.conversations.compaction.seals import SealKey, read_key
@@ -23,6 +24,7 @@ from foldline.doors.proxy.compaction.asked import CompactionParts
 from foldline.doors.proxy.compaction.native import CompactionSetting
 from foldline.doors.proxy.compaction.service import CompactionService
 from foldline.doors.proxy.gate import Gate, GateRules
+from foldline.doors.proxy.own_tools import tool_routes
 from foldline.doors.proxy.page import ProxyMetrics, routes
 from foldline.doors.proxy.served_request import Listener, Mode, ServedRequest
 from foldline.doors.proxy.shared_services import ProxyServices
@@ -87,11 +89,12 @@ async def open_proxy(
     *,
     notice: Callable[[str], None],
     listeners: Sequence[Listener] = (),
+    owner: str | None = None,
 ) -> AsyncIterator[RunningProxy]:
     """Run a proxy until the end of the block. Raises InvalidInput and MissingExtra.
 
     `listeners` are called for each request that has ended, after the proxy's own. A store that cannot be reached yet
-    does not prevent the start.
+    does not prevent the start. Whoever shows the secret `owner` may look into all conversations (`own_tools.py`).
     """
     from foldline.store.learned_limits import ClientLimits
     from foldline.store.paths import learned_path
@@ -129,16 +132,13 @@ async def open_proxy(
             emit=_emitter(settings, [status, metrics, *listeners], stack),
             notice=notice,
         )
-        own_app = Starlette(routes=routes(status, metrics))
-        own_app.router.redirect_slashes = False  # its redirects name no prefix (`/~TOKEN`)
+        tools = tool_routes(conversations, owner=owner, has_token=rules.token is not None)
+        own_app = _own_app([*tools, *routes(status, metrics)])
         compaction = await asyncio.to_thread(_compaction, settings, policy, environ, notice)
         stack.callback(compaction.parts.threads.close)
         proxy = Proxy(services, own_app, ("/foldline", "/metrics"), settings.max_request_bytes, compaction)
-        metrics.watch(
-            conversations=lambda: len(conversations),
-            streams=lambda: proxy.pending,
-            store_up=lambda: conversations.store_up,
-        )
+        sources = {"conversations": lambda: len(conversations), "streams": lambda: proxy.pending}
+        metrics.watch(**sources, store_up=lambda: conversations.store_up)
         yield RunningProxy(Gate(proxy, rules), status.stop, _nothing if summaries is None else summaries.cancel)
 
 
@@ -176,6 +176,13 @@ def _compaction(
         key = SealKey(token_bytes(32))
     parts = CompactionParts(key, policy, WorkerThreads())
     return CompactionService(parts, settings.compaction, endpoint_of(settings.upstream, "openai-chat", "", ()).is_local)
+
+
+def _own_app(own_routes: list[Route]) -> Starlette:
+    """The application at the proxy's own paths."""
+    app = Starlette(routes=own_routes)
+    app.router.redirect_slashes = False  # its redirects name no prefix (`/~TOKEN`)
+    return app
 
 
 def _nothing() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from foldline.doors.mcp.sources import LINK, RunLink
 from foldline.doors.proxy.gate import GateRules
 from foldline.doors.proxy.server import listen, run
 from foldline.doors.proxy.startup import ProxySettings, open_proxy
@@ -31,6 +35,7 @@ _NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # The client has ended: an answer that is still under way is for nobody.
 _GRACE_SECONDS: Final = 2.0
 
+_LINK_FILE: Final = "link.json"
 _HTTP_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 
 
@@ -38,7 +43,8 @@ _HTTP_PROXIES: Final = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 class ClientRun:
     """A client with its arguments, and the environment and settings of its proxies.
 
-    `upstream` is asked for every API; without it each goes where the client would have sent it.
+    `upstream` is asked for every API; without it each goes where the client would have sent it. With `mcp` the MCP
+    server is registered, if the client takes one for a run.
     """
 
     client: WrappedClient
@@ -46,6 +52,7 @@ class ClientRun:
     environ: Mapping[str, str]
     settings: ProxySettings
     upstream: str | None = None
+    mcp: bool = False
 
 
 class ApiUpstream(NamedTuple):
@@ -66,7 +73,7 @@ def program_of(client: WrappedClient, environ: Mapping[str, str]) -> str:
 
 async def wrap_client(wrapped: ClientRun, *, notice: Callable[[str], None]) -> tuple[int, RunFigures]:
     """Run a client behind its proxies. Returns its exit code, and what they did. Raises InvalidInput and OSError."""
-    client, figures = wrapped.client, RunFigures()
+    client, figures, owner = wrapped.client, RunFigures(), secrets.token_urlsafe(32)
     program = program_of(client, wrapped.environ)
     own = client.settings(wrapped.environ) if client.settings is not None else ClientSettings()
     upstreams = {name: upstream_of(wrapped, APIS[name], own) for name in client.apis}
@@ -75,17 +82,17 @@ async def wrap_client(wrapped: ClientRun, *, notice: Callable[[str], None]) -> t
         roots: dict[str, str] = {}
         for upstream in upstreams.values():
             if upstream.address not in roots:
-                proxy = _proxy(wrapped, upstream, figures, notice)
+                proxy = _proxy(wrapped, upstream, figures, owner, notice)
                 roots[upstream.address] = await stack.enter_async_context(proxy)
-        values = {"folder": str(folder), **own.values}
-        for name, upstream in upstreams.items():
-            root = roots[upstream.address]
-            values |= {f"{name}_host": root, name: root + version_of(APIS[name], upstream)}
-        for name, text in client.files.items():
-            (folder / name).write_text(filled(text, values), "utf-8")
-        added = () if client.bare.intersection(wrapped.arguments[:1]) else (*client.arguments, *own.arguments)
+        values = {**_addresses(upstreams, roots), **_mcp_values(folder), **own.values, "folder": str(folder)}
+        _write(folder / _LINK_FILE, RunLink(tuple(roots.values()), owner).text())
+        for name, text in {**client.files, **(client.mcp_files if wrapped.mcp else {})}.items():
+            _write(folder / name, filled(text, values))
+        added = (*client.arguments, *own.arguments, *(client.mcp_arguments if wrapped.mcp else ()))
+        if client.bare.intersection(wrapped.arguments[:1]):
+            added = ()
         command = [program, *(filled(one, values) for one in added), *wrapped.arguments]
-        code = await run_in_terminal(command, _environ(wrapped.environ, client, values, list(roots.values())))
+        code = await run_in_terminal(command, _environ(wrapped, values))
     if own.hint and not figures.requests:
         notice(own.hint)
     return code, figures
@@ -109,14 +116,14 @@ def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
 
 @asynccontextmanager
 async def _proxy(
-    wrapped: ClientRun, upstream: ApiUpstream, figures: RunFigures, notice: Callable[[str], None]
+    wrapped: ClientRun, upstream: ApiUpstream, figures: RunFigures, owner: str, notice: Callable[[str], None]
 ) -> AsyncIterator[str]:
     """A proxy on a free port until the end of the block. Yields its address."""
     settings = replace(wrapped.settings, upstream=upstream.address)
     rules, ended = GateRules(hosts=_NAMES), asyncio.Event()
     with listen(_HOST, 0) as bound:
         try:
-            opening = open_proxy(settings, rules, wrapped.environ, notice=notice, listeners=(figures,))
+            opening = open_proxy(settings, rules, wrapped.environ, notice=notice, listeners=(figures,), owner=owner)
             async with opening as opened:
                 # Before the client starts: one that connects at once has to wait, but is not refused.
                 bound.listen()
@@ -167,13 +174,42 @@ def version_of(api: ProviderApi, upstream: ApiUpstream) -> str:
     return api.version if upstream.source == "--upstream" and versioned(address) != address else ""
 
 
-def _environ(
-    environ: Mapping[str, str], client: WrappedClient, values: Mapping[str, str], roots: Sequence[str]
-) -> dict[str, str]:
+def _addresses(upstreams: Mapping[str, ApiUpstream], roots: Mapping[str, str]) -> dict[str, str]:
+    """The proxies' addresses for the templates of a client."""
+    found: dict[str, str] = {}
+    for name, upstream in upstreams.items():
+        root = roots[upstream.address]
+        found |= {f"{name}_host": root, name: root + version_of(APIS[name], upstream)}
+    return found
+
+
+def _mcp_values(folder: Path) -> dict[str, str]:
+    """The command of the MCP server for the templates of a client, as JSON, which is TOML too.
+
+    It names the file with the proxies: some clients pass no variables on to their servers (Codex).
+    """
+    arguments = ["-m", "foldline", "mcp", "--link", str(folder / _LINK_FILE)]
+    return {
+        "mcp_program": json.dumps(sys.executable),
+        "mcp_arguments": json.dumps(arguments),
+        "mcp_command": json.dumps([sys.executable, *arguments]),
+    }
+
+
+def _environ(wrapped: ClientRun, values: Mapping[str, str]) -> dict[str, str]:
     """The environment of the client."""
-    found = {**environ, **{name: filled(text, values) for name, text in client.environ.items()}}
+    environ, client = wrapped.environ, wrapped.client
+    templates = {**client.environ, **(client.mcp_environ if wrapped.mcp else {})}
+    found = {**environ, **{name: filled(text, values) for name, text in templates.items()}}
+    found[LINK] = str(Path(values["folder"]) / _LINK_FILE)
     # Behind an HTTP proxy for the outside, an address of this machine must not be sent there.
-    if roots and any(name.lower() in _HTTP_PROXIES for name in environ):
+    if any(name.lower() in _HTTP_PROXIES for name in environ):
         for name in ("no_proxy", "NO_PROXY"):
             found[name] = ",".join(filter(None, (environ.get(name, ""), _HOST, "localhost")))
     return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a new file for this user alone."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
