@@ -58,7 +58,7 @@ class Dedupe:
                 due.append((index, tile, entry, notes))
         if not due:
             return
-        taken = taken_by_digest(view, need, [(index, tile, tile.form_tokens(entry)) for index, tile, entry, _ in due])
+        taken = taken_by_digest(view, need, SAME, [(index, tile.form_tokens(entry)) for index, tile, entry, _ in due])
         for index, tile, entry, notes in due:
             if index not in taken and (fold := self._fold(view, tile, entry, notes)) is not None:
                 yield fold

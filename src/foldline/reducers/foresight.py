@@ -6,9 +6,10 @@ reducers before a digest ask here which tiles they may pass over. The answer is 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from foldline.reducers.digest import RULES, Digest, least_tokens
+from foldline.messages import Message, Text, ToolResult
+from foldline.reducers.digest import FRAME_TOKENS, RULES, Digest, least_tokens
 from foldline.view.budget import Need
 from foldline.view.tiles import Tile
 from foldline.view.view import View
@@ -16,22 +17,24 @@ from foldline.view.view import View
 __all__ = ["taken_by_digest"]
 
 
-def taken_by_digest(view: View, need: Need, changing: Collection[tuple[int, Tile, int]] = ()) -> range:
+def taken_by_digest(view: View, need: Need, notice: str, changing: Collection[tuple[int, int]] = ()) -> range:
     """The tiles that a later digest folds, and whose sizes do not change what it says. O(tiles).
 
-    `changing` are results that the asking reducer may shorten in any place: (tile number, tile, tokens). All results
-    before the tail of the digest may be shortened too. The answer is empty where any of that could be enough.
+    `notice` is the least that reducers leave of a result. `changing` are results that the asking reducer may shorten in
+    any place: (tile number, tokens). All results before the tail of the digest may be shortened too. The answer is
+    empty where any of that could be enough.
     """
     digest = _digest_after(need)
     if digest is None:
         return range(0)
     last = view.newest(digest.keep, need.target_tokens)
-    of_tail = sum(tokens for index, _, tokens in changing if index >= last)
-    saved_before = [_result_tokens(tile) for tile in view.tiles[:last]]
+    of_tail = sum(tokens for index, tokens in changing if index >= last)
+    stays = view.count(Message("tool", (ToolResult("", (Text(notice),)),)))
+    saved_before = [_saved_tokens(tile, stays) for tile in view.tiles[:last]]
     excess = need.used_tokens - need.target_tokens
     if excess <= sum(saved_before) + of_tail:
         return range(0)
-    first = _earliest_tail(view, need, digest, last, of_tail)
+    first = _earliest_tail(view, need, digest, saved_before, of_tail)
     now, sure = view.spans(last), view.spans(first)
     if not sure or now[0].first != sure[0].first:
         return range(0)
@@ -45,7 +48,8 @@ def taken_by_digest(view: View, need: Need, changing: Collection[tuple[int, Tile
         return range(0)
     # A digest that does not shrink its span is refused.
     least = max(digest.least_tokens, least_tokens(view, now[0], need.target_tokens // RULES))
-    return range(span.first, span.last) if max(least, most_room) * 5 // 4 <= least_span else range(0)
+    most = max(least, most_room)
+    return range(span.first, span.last) if most + most // 16 + FRAME_TOKENS <= least_span else range(0)
 
 
 def _digest_after(need: Need) -> Digest | None:
@@ -61,20 +65,20 @@ def _digest_after(need: Need) -> Digest | None:
     return None
 
 
-def _result_tokens(tile: Tile) -> int:
-    """The most that shortening its results may save in a tile."""
+def _saved_tokens(tile: Tile, stays: int) -> int:
+    """The most that shortening its results may save in a tile, where so much of each message stays."""
     if tile.fold is not None:
         return 0
-    return sum([tile.form_tokens(entry) for entry in tile.entries if entry.message.results])
+    return sum([max(0, tile.form_tokens(entry) - stays) for entry in tile.entries if entry.message.results])
 
 
-def _earliest_tail(view: View, need: Need, digest: Digest, last: int, of_tail: int) -> int:
-    """The first tile that may stay whole once what stands from tile `last` on, and before it, has been shortened."""
+def _earliest_tail(view: View, need: Need, digest: Digest, saved_before: Sequence[int], of_tail: int) -> int:
+    """The first tile that may stay whole once results are shortened: `saved_before` in each tile before the tail."""
+    last = len(saved_before)
     left = int(digest.keep * max(0, need.target_tokens - view.fixed_tokens)) + of_tail
     left -= view.between(last, len(view.tiles))
     while last > 0:
-        tile = view.tiles[last - 1]
-        left -= tile.tokens - _result_tokens(tile)
+        left -= view.tiles[last - 1].tokens - saved_before[last - 1]
         if left < 0:
             break
         last -= 1

@@ -17,7 +17,7 @@ from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, form_fold, result_entries, with_results, with_texts
 from foldline.reducers.foresight import taken_by_digest
 from foldline.reducers.importance import importance
-from foldline.reducers.truncate import NEXT_PART, shorten, tool_names
+from foldline.reducers.truncate import NEXT_PART, shorten, shortened, tool_names
 from foldline.text.shorten import first_line, head_and_tail
 from foldline.view.budget import Need
 from foldline.view.tiles import Tile
@@ -209,7 +209,7 @@ class ShortenOld:
         # Importance is judged among all results: whether a file was viewed again is seen in the newest ones.
         last = view.newest(self.keep, need.target_tokens)
         rows = result_entries(view, 0, last)
-        taken = taken_by_digest(view, need)  # what a digest takes next is not shortened first
+        taken = taken_by_digest(view, need, shortened(0, 0))  # what a digest takes next is not shortened first
         if not (rows := [row for row in rows if row[0] not in taken]):
             return
         weights = importance(view, result_entries(view), {entry.seq for _, _, entry in rows})

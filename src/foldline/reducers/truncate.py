@@ -35,6 +35,7 @@ __all__ = [
     "fresh_forms",
     "shorten",
     "shorten_arguments",
+    "shortened",
     "shorter",
     "tool_names",
 ]
@@ -286,7 +287,12 @@ def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) 
         return text
     # 16 tokens are the notice, figures included.
     body = extract(text, max(8, limit_tokens - 16), view.counter, view.name_counts, total=total, memory=view.texts)
-    return f"{body}\n[shortened: ~{view.counter.text(body)} of ~{total} tokens]"
+    return f"{body}\n{shortened(view.counter.text(body), total)}"
+
+
+def shortened(tokens: int, total: int) -> str:
+    """The notice under a text that was shortened."""
+    return f"[shortened: ~{tokens} of ~{total} tokens]"
 
 
 def shorten_arguments(call: ToolCall, limit_tokens: int, counter: Counter) -> str:
