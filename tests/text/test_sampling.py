@@ -6,8 +6,7 @@ import pytest
 
 from foldline.text import sampling as module
 from foldline.text.identifiers import names
-from foldline.text.sampling import FULLY_SCORED_CHARS, TextMemory, passages_of, pieces
-from foldline.tokens import ESTIMATE
+from foldline.text.sampling import FULLY_SCORED_CHARS, passages_of, pieces
 
 SHORT = [f"ok {number}" for number in range(250_000)]
 LONG = [f"2026-01-01 12:00:00 INFO svc.module: request {number} took {number % 1_000} ms" for number in range(30_000)]
@@ -82,19 +81,3 @@ def test_the_pieces_of_a_text_have_their_names_and_signs() -> None:
     assert [piece.worth for piece in found.pieces] == [module.DEFINING, 0, 0, module.ALARMING, 0]
     assert found.worthy == [0, 3, 4]
     assert found.spread == {"load_rows": 2, "tests/test_rows.py": 1}
-
-
-def test_a_text_that_comes_again_is_not_read_again() -> None:
-    memory, text = TextMemory(ESTIMATE), "\n".join(LONG[:200])
-    assert memory.passages(text) is memory.passages(f"{text}x"[:-1])
-    assert memory.names(text) is memory.names(f"{text}x"[:-1])
-
-
-def test_a_memory_of_texts_does_not_grow_with_the_session() -> None:
-    memory = TextMemory(ESTIMATE, most_chars=1_000)
-    for number in range(300):
-        memory.passages(f"text {number} " + "x" * 90)
-    kept = memory._passages
-    assert 900 <= sum(map(len, {**kept._old, **kept._new})) <= 2_000
-    memory.passages("y" * 1_001)
-    assert "y" * 1_001 not in kept._new

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.text.sampling import TextMemory
+from foldline.text.memory import TextMemory
 from foldline.text.shorten import Mode, clip_bytes, clip_tokens, extract, first_line, head_and_tail, largest
 from foldline.tokens import ESTIMATE
 

@@ -6,7 +6,7 @@ Actions are all else: calls, results and words of the agent.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from foldline.text.identifiers import names
@@ -65,10 +65,12 @@ class DigestItem:
     @property
     def bare(self) -> bool:
         """Whether it holds only words of the agent without a name or number to find again ("I will look.")."""
-        return not self.user and all(
-            (label or text).startswith(ASSISTANT) and len(text) <= _MUCH and not names(text) and not _DIGIT.search(text)
-            for label, text in self.pieces
-        )
+        if self.user:
+            return False
+        for label, text in self.pieces:
+            if not (label or text).startswith(ASSISTANT) or len(text) > _MUCH or _DIGIT.search(text) or names(text):
+                return False
+        return True
 
 
 _DIGIT = re.compile(r"\d")
@@ -160,28 +162,34 @@ def divided(items: Mapping[int, DigestItem], room: int) -> dict[int, int]:
     to say anything.
     """
     ages = list(items)
+    # Those that need least for their weight come first: whoever cannot have all it needs shares with the ones behind.
+    weights = {age: _weight(age) * item.worth for age, item in items.items()}
+    order = sorted(items, key=lambda age: (items[age].tokens / weights[age], age))
 
     def shares(count: int) -> dict[int, int]:
-        return _shares({age: items[age] for age in ages[:count]}, room)
+        chosen = frozenset(ages[:count])
+        mass = sum([weights[age] for age in ages[:count]])
+        return _shares(items, [age for age in order if age in chosen], weights, mass, room)
 
     def tell(count: int) -> bool:
-        return all(limit >= min(LEAST_TOKENS, items[age].tokens) for age, limit in shares(count).items())
+        return all(limit >= LEAST_TOKENS or limit >= items[age].tokens for age, limit in shares(count).items())
 
     return shares(largest(1, len(ages), tell)) if ages else {}
 
 
-def _shares(items: Mapping[int, DigestItem], room: int) -> dict[int, int]:
+def _shares(
+    items: Mapping[int, DigestItem], order: Iterable[int], weights: Mapping[int, float], mass: float, room: int
+) -> dict[int, int]:
     """The shares of `room` by weight. What an item does not need goes to the others."""
-    weights = {age: _weight(age) * item.worth for age, item in items.items()}
-    left, mass = float(max(0, room)), sum(weights.values())
+    left = float(max(0, room))
     out: dict[int, int] = {}
-    # Those that need least for their weight come first: whoever cannot have all it needs shares with the ones behind.
-    for age in sorted(items, key=lambda age: (items[age].tokens / weights[age], age)):
-        share = min(float(items[age].tokens), left * weights[age] / mass)
+    for age in order:
+        weight = weights[age]
+        share = min(float(items[age].tokens), left * weight / mass)
         # The rest of a sum of floats is a little off: without the addition the last one would lack a token.
         out[age] = int(share + 1e-6)
         left -= share
-        mass = max(mass - weights[age], 1e-9)
+        mass = max(mass - weight, 1e-9)
     return out
 
 

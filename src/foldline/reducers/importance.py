@@ -98,7 +98,7 @@ def text_importance(texts: Sequence[str], view: View, *, failed: bool = False) -
     named = view.texts.names(text) if whole else frozenset[str]().union(*map(view.texts.names, texts))
     used = sum(map(view.name_counts.__contains__, named))
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
-    failed = failed or alarms(text[:_EDGE_CHARS]) or alarms(text[-_EDGE_CHARS:])
+    failed = failed or alarms(text[:_EDGE_CHARS]) or (len(text) > _EDGE_CHARS and alarms(text[-_EDGE_CHARS:]))
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)
 
 

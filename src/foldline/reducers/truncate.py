@@ -282,12 +282,12 @@ NEXT_PART = "the same call again shows the next]"
 
 def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) -> str:
     """`text` in about `limit_tokens`, with the figures in a notice; `total` are its tokens, if known."""
-    total = view.counter.text(text) if total is None else total
+    total = view.texts.tokens(text) if total is None else total
     if total <= limit_tokens:
         return text
     # 16 tokens are the notice, figures included.
     body = extract(text, max(8, limit_tokens - 16), view.counter, view.name_counts, total=total, memory=view.texts)
-    return f"{body}\n{shortened(view.counter.text(body), total)}"
+    return f"{body}\n{shortened(view.texts.tokens(body), total)}"
 
 
 def shortened(tokens: int, total: int) -> str:

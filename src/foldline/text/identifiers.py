@@ -147,7 +147,8 @@ class NameCounts:
     @property
     def counts(self) -> Counter[str]:
         """The count of each name. O(messages added since the last reading)."""
-        self.count()
+        if self._pending:
+            self.count()
         return self._counts
 
     def count(self) -> None:

@@ -10,27 +10,22 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter as Spread
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from types import MappingProxyType
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from foldline.messages import Message
-from foldline.text.identifiers import ALARM, names, names_of_each
-from foldline.tokens import Counter
+from foldline.text.identifiers import ALARM, names_of_each
+from foldline.text.recent import RecentValues
 
 __all__ = [
     "FULLY_SCORED_CHARS",
     "LEAST_WEIGHT",
     "Passages",
-    "TextMemory",
     "alarms",
     "passages_of",
     "pieces",
     "scored_whole",
 ]
-
-T = TypeVar("T")
 
 FULLY_SCORED_CHARS: Final = 400_000
 """Characters of a text up to which all of it is scored: five to ten times what any window shows of one text."""
@@ -107,8 +102,7 @@ class ScoredPiece(NamedTuple):
     """What the worth of each line is divided by: a short line is better than a long one with the same names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Passages:
+class Passages(NamedTuple):
     """The pieces of a text, numbered as `pieces` does."""
 
     numbers: Sequence[int]
@@ -121,134 +115,29 @@ class Passages:
     """Of each name, how many pieces have it."""
 
 
-# Messages whose lines are remembered: more than stand in the tail in which repeated lines are looked for.
-_MOST_MESSAGES = 512
-
-# Calls whose results may still come, and results that a second read may bring again: the newest are remembered. A
-# shorter result is never cut.
-_MOST_CALLS, _MOST_READS, _LONG_READ = 256, 8_192, 400
-
-
-class TextMemory:
-    """What was found in the texts of one session, kept while it may be needed again.
-
-    A result is looked at several times: as it comes, and in each fold until it is gone. Texts of up to `most_chars`
-    characters in all are remembered, twice as many at times.
-    """
-
-    def __init__(self, counter: Counter, most_chars: int = 262_144) -> None:
-        self._counter = counter
-        self._passages: _Recent[Passages] = _Recent(most_chars)
-        self._names: _Recent[frozenset[str]] = _Recent(most_chars)
-        self._tokens: _Recent[int] = _Recent(most_chars)
-        self._lines: dict[int, tuple[Message, frozenset[str]]] = {}
-        self._calls: dict[str, int] = {}
-        self._reads: dict[int, list[int]] = {}
-
-    def note_reads(self, seq: int, message: Message) -> None:
-        """Note the calls of a message, and the long results that it brings. O(size)."""
-        for call in message.calls:
-            if len(self._calls) >= _MOST_CALLS:
-                del self._calls[next(iter(self._calls))]
-            # A call without arguments ("next_page") brings something else each time.
-            bare = call.arguments.strip() in ("", "{}")
-            self._calls[call.id] = 0 if bare else hash((call.name, call.arguments))
-        for result in message.results:
-            text, called = result.text, self._calls.get(result.call_id, 0)
-            if called and len(text) >= _LONG_READ:
-                if len(self._reads) >= _MOST_READS:
-                    del self._reads[next(iter(self._reads))]
-                self._reads.setdefault(hash((called, text)), []).append(seq)
-
-    def earlier_reads(self, seq: int, call: str, arguments: str, text: str) -> int:
-        """Return how often the same call had brought the same long text before message `seq`."""
-        # By hash, not by the entries: folded ones may have been released, and no request may depend on that.
-        reads = self._reads.get(hash((hash((call, arguments)), text)), ())
-        return sum(earlier < seq for earlier in reads)
-
-    def lines_of_each(self, messages: Iterable[Message]) -> list[frozenset[str]]:
-        """Return the lines of the results of each message, without blanks around them. O(size) once for each."""
-        out: list[frozenset[str]] = []
-        for message in messages:
-            # By identity: a message is a value that never changes, and to hash one would read all of it.
-            found = self._lines.get(id(message))
-            if found is None or found[0] is not message:
-                if len(self._lines) >= _MOST_MESSAGES:
-                    self._lines = dict(list(self._lines.items())[_MOST_MESSAGES // 2 :])
-                texts = [result.text for result in message.results]
-                found = self._lines[id(message)] = message, frozenset(map(str.strip, "\n".join(texts).splitlines()))
-            out.append(found[1])
-        return out
-
-    def lines(self, message: Message) -> frozenset[str]:
-        """Return the lines of the results of a message. O(size) once."""
-        return self.lines_of_each((message,))[0]
-
-    def passages(self, text: str) -> Passages:
-        """Return the passages of a text that is scored as a whole. O(size) once."""
-        found = self._passages.get(text)
-        if found is None:
-            found = self._passages.keep(text, passages_of(text))
-        return found
-
-    def names(self, text: str) -> frozenset[str]:
-        """Return the names in a text. O(size) once."""
-        found = self._names.get(text)
-        if found is None:
-            found = self._names.keep(text, names(text))
-        return found
-
-    def tokens(self, text: str) -> int:
-        """Return the tokens of a text. O(size) once."""
-        found = self._tokens.get(text)
-        if found is None:
-            found = self._tokens.keep(text, self._counter.text(text))
-        return found
-
-
-class _Recent(Generic[T]):
-    """The values of the newest texts. Older ones leave together, so that keeping one costs nothing but itself."""
-
-    # Two views of one session may be read in two threads: each step is one of a dict, and a lost value is found again.
-    __slots__ = ("_chars", "_most_chars", "_new", "_old")
-
-    def __init__(self, most_chars: int) -> None:
-        self._most_chars, self._chars = most_chars, 0
-        self._new: dict[str, T] = {}
-        self._old: dict[str, T] = {}
-
-    def get(self, text: str) -> T | None:
-        """Return the value of a text, None if it is not known any more. O(1)."""
-        found = self._new.get(text)
-        if found is None and (found := self._old.get(text)) is not None:
-            self.keep(text, found)
-        return found
-
-    def keep(self, text: str, value: T) -> T:
-        """Keep the value of a text, and return it. O(1)."""
-        if len(text) <= self._most_chars:
-            self._chars += len(text)
-            if self._chars > self._most_chars:
-                self._old, self._new, self._chars = self._new, {}, len(text)
-            self._new[text] = value
-        return value
-
-
 def passages_of(
     text: str, name_counts: Mapping[str, int] = MappingProxyType({}), pinned: Collection[str] = ()
 ) -> Passages:
     """Return the scored pieces of a text. O(size)."""
-    found = pieces(text, name_counts, pinned)
-    numbers, texts = [number for number, _ in found], [piece for _, piece in found]
+    numbers: Sequence[int]
+    if scored_whole(text) and len(max(texts := text.split("\n"), key=len)) <= _WIDE:
+        numbers = range(len(texts))
+    else:
+        found = pieces(text, name_counts, pinned)
+        numbers, texts = [number for number, _ in found], [piece for _, piece in found]
     lines = list(map(_KNOWN.get, texts))
-    if unknown := list(dict.fromkeys(text for text, line in zip(texts, lines, strict=True) if line is None)):
+    if None in lines:
+        unknown = list(dict.fromkeys([text for text, line in zip(texts, lines, strict=True) if line is None]))
         new = dict(zip(unknown, _read(unknown), strict=True))
         for line, piece in new.items():
             _KNOWN.keep(line, piece)
         lines = [new[text] if line is None else line for text, line in zip(texts, lines, strict=True)]
     read = [line for line in lines if line is not None]
     worthy = [place for place, piece in enumerate(read) if piece.names or piece.worth]
-    spread = Spread(chain.from_iterable([piece.names for piece in read]))
+    several = len(worthy) > 1
+    spread = Spread(chain.from_iterable([read[place].names for place in worthy])) if several else {}
+    if not several and worthy:  # most items of a digest are one line
+        spread = dict.fromkeys(read[worthy[0]].names, 1)
     return Passages(numbers, texts, read, sum([piece.weight for piece in read]), worthy, spread)
 
 
@@ -261,20 +150,21 @@ def _read(texts: Sequence[str]) -> Iterator[ScoredPiece]:
 
 
 # Results repeat lines of earlier ones, also of another session.
-_KNOWN: Final[_Recent[ScoredPiece]] = _Recent(524_288)
+_KNOWN: Final[RecentValues[ScoredPiece]] = RecentValues(524_288)
 
 
 def _signs(texts: Sequence[str]) -> dict[int, int]:
     """Return the worth of error messages and definitions, by the place of their piece. O(size), mostly at C speed."""
-    starts = list(accumulate((len(piece) + 1 for piece in texts), initial=0))
     text = "\n".join(texts)
     found: dict[int, int] = {}
     small = text.lower()
-    if len(small) == len(text):
-        at = sorted({at for word in _ALARM_WORDS for at in _places(small, word)})
+    likely: Iterable[int] = ()
+    if len(small) != len(text):  # a few letters become two in lower case, which shifts positions
+        likely = range(len(texts))
+    elif words := [word for word in _ALARM_WORDS if word in small]:
+        starts = list(accumulate((len(piece) + 1 for piece in texts), initial=0))
+        at = sorted({at for word in words for at in _places(small, word)})
         likely = dict.fromkeys(bisect_right(starts, each) - 1 for each in at)
-    else:  # a few letters become two in lower case, which shifts positions
-        likely = dict.fromkeys(range(len(texts)))
     for place in likely:
         if ALARM.search(texts[place]):
             found[place] = ALARMING
@@ -299,7 +189,7 @@ def _notable(text: str, name_counts: Mapping[str, int], pinned: Collection[str])
 def alarms(text: str) -> bool:
     """Whether an error message stands in a text. O(size), at the speed of C for a text without one."""
     small = text.lower()
-    likely = len(small) != len(text) or any(word in small for word in _ALARM_WORDS)
+    likely = len(small) != len(text) or any(map(small.__contains__, _ALARM_WORDS))
     return likely and ALARM.search(text) is not None
 
 

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from foldline.text.identifiers import names
-from foldline.text.sampling import FULLY_SCORED_CHARS, LEAST_WEIGHT, Passages, TextMemory, passages_of, scored_whole
+from foldline.text.memory import TextMemory
+from foldline.text.sampling import FULLY_SCORED_CHARS, LEAST_WEIGHT, Passages, passages_of, scored_whole
 from foldline.tokens import Counter
 
 __all__ = [
@@ -127,7 +128,8 @@ def extract(
     """
     # The weights are measured: of 1,065 lines of results that later replies of recorded sessions referred to, a quarter
     # more stay in the same size than with equal weights.
-    total = counter.text(text) if total is None else total
+    count = counter.text if memory is None else memory.tokens
+    total = count(text) if total is None else total
     if total <= limit:
         return text
     pinned = frozenset(pinned)
@@ -143,7 +145,7 @@ def extract(
     room -= picked.add_edges(room * edge)
     shown = set(seen).union(*picked.names())
     picked.add_best(_scores(picked, name_counts, seen), shown, room)
-    return picked.within(limit, counter) or "".join(clip_tokens(text, limit, counter))
+    return picked.within(limit, count) or "".join(clip_tokens(text, limit, counter))
 
 
 @dataclass(slots=True)
@@ -210,15 +212,15 @@ class _Picked:
                 self.scores[place] = scores[place]
                 room -= cost
 
-    def within(self, limit: int, counter: Counter) -> str:
+    def within(self, limit: int, count: Callable[[str], int]) -> str:
         """Return the lines, or as many of the best as fit `limit` tokens; "" if not even one fits."""
         text = self._joined(self.scores)
-        size = counter.text(text)
+        size = count(text)
         if size <= limit:
             return text
         ranked = sorted(self.scores, key=lambda place: (-self.scores[place], place))
         guess = len(ranked) * limit // max(1, size)
-        most = largest(0, len(ranked), lambda n: counter.text(self._joined(ranked[:n])) <= limit, guess=guess)
+        most = largest(0, len(ranked), lambda n: count(self._joined(ranked[:n])) <= limit, guess=guess)
         return self._joined(ranked[:most]) if most else ""
 
     def _joined(self, places: Iterable[int]) -> str:

@@ -18,7 +18,7 @@ from foldline.codecs.provider_state import is_provider_summary, may_begin, refer
 from foldline.errors import FoldRefused
 from foldline.messages import Message, Opaque, Text, ToolResult, Wire
 from foldline.text.identifiers import NameCounts
-from foldline.text.sampling import TextMemory
+from foldline.text.memory import TextMemory
 from foldline.tokens import Counter, message_tokens, wire_bytes
 from foldline.view.calibration import Meter
 from foldline.view.origins import OURS, Origin
@@ -410,7 +410,7 @@ class View:
         # Four ways: a new block or an old one (`at`), rendered as a whole or by edits (`edits`).
         message = entry.message
         self.entries[entry.seq] = entry
-        self.texts.note_reads(entry.seq, message)
+        self.texts.note_reads(entry.seq, message, entry.tokens)
         self.rules.note(entry)
         at = len(self.tiles)
         if placed.joins is not None and self.reaches(placed.joins):
