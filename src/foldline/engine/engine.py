@@ -555,7 +555,7 @@ class Engine:
             view = self.recorder.view
             asks = with_model and self.may_ask(reducer.name)
             need = need or self.need(pressure, target_tokens)
-            if not with_model and until is None:
+            if target_tokens > 0 and not with_model and until is None:
                 need = replace(need, followers=tuple(waiting))
             for move in (yield from self.proposals(reducer, need, asks=asks)):
                 need = None

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache
 
 from foldline.messages import Document, Image, Message, Opaque, Reasoning, Text
 from foldline.reducers.base import Spans, span_fold
@@ -292,22 +291,17 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
     return "\n".join(lines)
 
 
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
 def _indented(text: str, *, bare: bool) -> str:
     """A text in which no line passes for the user's: a result must not speak as the user.
 
     Its first line has a label of ours before it, unless `bare`: then it may begin as the agent's words do, not as the
     user's.
     """
-    first = INDENT if bare and _compiled(_LIKE_THE_USERS).match(text) else ""
+    first = INDENT if bare and re.match(_LIKE_THE_USERS, text) else ""
     # The pattern looks at each line, and few texts have any of its words. It knows more letters than ASCII has.
     if text.isascii() and not any(map(text.lower().__contains__, _OUR_WORDS)):
         return first + text
-    return first + _compiled(_LIKE_OURS).sub(lambda found: INDENT if found.start() else "", text)
+    return first + re.sub(_LIKE_OURS, lambda found: INDENT if found.start() else "", text)
 
 
 def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:

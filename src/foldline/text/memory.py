@@ -38,14 +38,14 @@ class TextMemory:
 
     def note_reads(self, seq: int, message: Message, tokens: int) -> None:
         """Note the calls of a message of so many tokens, and the long results that it brings. O(size)."""
-        if (counted := lone_text(message, tokens, self._counter)) is not None:
-            self._tokens.keep(*counted)
         for call in message.calls:
             if len(self._calls) >= _MOST_CALLS:
                 del self._calls[next(iter(self._calls))]
             # A call without arguments ("next_page") brings something else each time.
             bare = call.arguments.strip() in ("", "{}")
             self._calls[call.id] = 0 if bare else hash((call.name, call.arguments))
+        if message.results and (counted := lone_text(message, tokens, self._counter)) is not None:
+            self._tokens.keep(*counted)
         for result in message.results:
             text, called = result.text, self._calls.get(result.call_id, 0)
             if called and len(text) >= _LONG_READ:

@@ -131,30 +131,26 @@ class _Estimate:
         # Keep only the first byte of each non-ASCII character, so that each character is one class.
         characters = data if text.isascii() else data.translate(None, _CONTINUATION)
         classes = characters.translate(_CLASS_OF)
-        pairs = _pairs(classes)
-        cost = _TEXT_COST + _sum(pairs.translate(_COST_OF_PAIR))
-        cost += _ENDLESS_COST * classes.translate(_LETTERS).count(_ENDLESS)
+        # Each class with the one before it. One shift of the whole text as a number replaces a loop in Python, at a
+        # fraction of its time.
+        size, number = len(classes), int.from_bytes(classes, "little")
+        pairs = (number | number << 12).to_bytes(size + 2, "little")[:size]
+        costs = pairs.translate(_COST_OF_PAIR)
+        cost = _TEXT_COST + (zlib.adler32(costs, 0) & 0xFFFF if size <= _SUMMED_AT_ONCE else _sum(costs))
+        if size >= len(_ENDLESS):
+            cost += _ENDLESS_COST * classes.translate(_LETTERS).count(_ENDLESS)
         if _O in classes:
             cost += tokens_one_by_one(data) + _LONE_COST * pairs.count(_LONE)
-        if 2 * pairs.count(_TWO_CAPITALS) > len(pairs) >= _SHOUTED:
-            cost += _CAPITAL_COST * pairs.count(_TWO_CAPITALS)
+        if size >= _SHOUTED and 2 * (capitals := pairs.count(_TWO_CAPITALS)) > size:
+            cost += _CAPITAL_COST * capitals
         cost += max(tokens_beyond_english(characters), -cost * _MAX_DISCOUNT // 100)
         words = len(pairs.translate(None, _INSIDE_WORDS)) + (classes[0] not in {_S, _N})
         return max(1, min((cost + 50) // 100, len(data)), words)
 
 
-def _pairs(classes: bytes) -> bytes:
-    """Pair each class with the one before it."""
-    # One shift of the whole text as a number replaces a loop in Python, at a fraction of its time.
-    number = int.from_bytes(classes, "little")
-    return (number | number << 12).to_bytes(len(classes) + 2, "little")[: len(classes)]
-
-
 def _sum(values: bytes) -> int:
     """Return the sum of all bytes. O(size)."""
     # The lower half of Adler-32 is that sum while it stays below 65,521 (RFC 1950), in an eighth of the time of `sum`.
-    if len(values) <= _SUMMED_AT_ONCE:
-        return zlib.adler32(values, 0) & 0xFFFF
     view = memoryview(values)
     starts = range(0, len(view), _SUMMED_AT_ONCE)
     return sum([zlib.adler32(view[start : start + _SUMMED_AT_ONCE], 0) & 0xFFFF for start in starts])

@@ -86,6 +86,7 @@ _KIND_OF: Final = _kinds()
 _UNPACKED: Final = zlib.decompress(base64.b85decode("".join(_COSTS)))
 _PIECE: Final = 4_096  # characters classified together
 _GLANCE, _LOOK = (4, 32), (8, 64)  # (runs, characters) sampled from a piece: the quick check, then the full one
+_WHOLE: Final = 2 * _GLANCE[0] * _GLANCE[1]  # characters up to which the quick check takes all of a piece
 _FEWEST: Final = 16  # characters below which a text says nothing of its language
 _DOUBT: Final = 25  # characters added to the length of a text, so that a short one needs more evidence
 _PRIOR: Final = -410  # hundredths of evidence of an empty text
@@ -124,7 +125,10 @@ def tokens_beyond_english(characters: bytes) -> int:
 
 
 def _of_piece(characters: bytes) -> int:
-    if _reads_as_english(characters):
+    # Single characters leave no doubt in nearly all English and code. That saves the look at neighbours.
+    glance = characters if len(characters) <= _WHOLE else _spread(characters, *_GLANCE)
+    evidence = zlib.adler32(glance.translate(_LONE), 0) & 0xFFFF  # a sum, as in `estimate`
+    if evidence - _NO_EVIDENCE * len(glance) <= _CLEARLY_ENGLISH * (len(glance) + _DOUBT):
         return 0
     kinds = (b" %b " % characters).translate(_KIND_OF)
     evidence = _evidence(_spread(kinds, *_LOOK))
@@ -132,13 +136,6 @@ def _of_piece(characters: bytes) -> int:
         return 0
     tokens = _total(_TOKENS, kinds)
     return tokens if evidence >= _ENOUGH else tokens * (evidence - _LEAST) // (_ENOUGH - _LEAST)
-
-
-def _reads_as_english(characters: bytes) -> bool:
-    """Whether single characters leave no doubt, as in nearly all English and code. Saves the look at neighbours."""
-    glance = _spread(characters, *_GLANCE)
-    evidence = zlib.adler32(glance.translate(_LONE), 0) & 0xFFFF  # a sum, as in `estimate`
-    return evidence - _NO_EVIDENCE * len(glance) <= _CLEARLY_ENGLISH * (len(glance) + _DOUBT)
 
 
 def _spread(characters: bytes, runs: int, size: int) -> bytes:
