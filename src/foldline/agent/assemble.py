@@ -20,6 +20,7 @@ from foldline.agent.tools.files.find import ListFiles, SearchFiles
 from foldline.agent.tools.files.read_file import ReadFile
 from foldline.agent.tools.run_command import RunCommand
 from foldline.agent.tools.session_tools import CompactContext, RecallTool, SpawnAgent
+from foldline.agent.tools.short_forms import DEFINITIONS_SHARE, LOAD_TOOLS, LoadTools, ShortForms
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.agent.tools.workspace import Workspace
 from foldline.agent.workers import CALLS
@@ -33,9 +34,11 @@ from foldline.messages import Json
 from foldline.providers.base import Provider, Reply
 from foldline.providers.exact import exact_counter
 from foldline.providers.summariser import is_text_only, summariser
+from foldline.providers.tool_emulation import SchemaTools
 from foldline.store.base import Store, StoredSession
 from foldline.store.call_log import CallLog, usage_or_count
 from foldline.tokens import ESTIMATE, CharsPerFour, Counter
+from foldline.tokens.sizes import tools_tokens
 from foldline.view.budget import cache_rule_of, cache_seconds
 from foldline.view.transcript import Usage
 
@@ -105,8 +108,8 @@ def assemble(
     settings, provider, emit = parts.settings, parts.provider, tell
     stored = stored if session is None else session.stored
     agents = _SubAgents(parts, emit, stored, parent)
-    toolbox = Toolbox(_tools(parts, agents) if parts.tools else [])
     counter = _counter(settings, provider.model)
+    toolbox = _toolbox(parts, agents, counter)
     own = project_instructions(
         parts.workspace, settings.instructions_file, parts.window_tokens, counter, lambda text: emit(Notice(text))
     )
@@ -127,6 +130,7 @@ def assemble(
         session.switch(run_settings)
     live = session or AgentSession(run_settings, stored=stored, listen=emit, learned=parts.learned)
     live.writes_in_thread, live.instructions = parts.writes_in_thread, own
+    _settle_forms(toolbox, live)
 
     # Read from the session at each call: `undo` and `switch` replace its context.
     def room() -> Room:
@@ -153,6 +157,35 @@ def tool_names(settings: AgentSettings) -> tuple[str, ...]:
     ours = (*names, "recall", "compact_context", "spawn_agent")
     shown = [name for name in ours if name not in ASKED_FOR or name in settings.tools.allow]
     return tuple(name for name in shown if name not in settings.tools.off)
+
+
+def _toolbox(parts: Parts, agents: _SubAgents, counter: Counter) -> Toolbox:
+    """The tools; those of MCP servers in short form where they would take too much of the window."""
+    settings, dialect = parts.settings.tools, parts.provider.dialect
+    tools = _tools(parts, agents) if parts.tools else []
+    if not parts.tools or not parts.more_tools or settings.definitions == "whole" or LOAD_TOOLS in settings.off:
+        return Toolbox(tools)
+    foreign = {tool.name for tool in parts.more_tools}
+    own = Toolbox([tool for tool in tools if tool.name not in foreign]).wires(dialect)
+    forms = ShortForms(
+        parts.more_tools,
+        dialect=dialect,
+        counter=counter,
+        room_tokens=int(DEFINITIONS_SHARE * parts.window_tokens) if settings.definitions == "auto" else 0,
+        fixed_tokens=tools_tokens(own, counter),
+        at_once=isinstance(parts.provider, SchemaTools),
+    )
+    return Toolbox([*tools, LoadTools(forms, counter)], forms)
+
+
+def _settle_forms(toolbox: Toolbox, live: AgentSession) -> None:
+    """Make the tools whole that a session that goes on has used: the provider's cache is cold, or the model another."""
+    if toolbox.forms is None:
+        return
+    for call in (call for entry in live.context.view.entries.values() for call in entry.message.calls):
+        toolbox.forms.use(call.name)
+    if toolbox.forms.settle(folded=True):
+        live.set_tools(toolbox.wires(live.settings.dialect))
 
 
 def _tools(parts: Parts, agents: _SubAgents) -> list[Tool]:

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeVar, cast
 
 from foldline.agent.events import Accepted, Calling, EndReason, Listener, Notice, ReplyFinished, TurnEnded
 from foldline.agent.session import AgentSession
@@ -28,7 +29,7 @@ from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply, TextDelta
 from foldline.store.call_log import usage_or_count
 from foldline.tokens import ESTIMATE
-from foldline.view.transcript import Usage
+from foldline.view.transcript import Fold, Usage
 
 __all__ = ["MAX_ITERATIONS", "Agent", "RecordCall"]
 
@@ -51,6 +52,8 @@ _REASONS: Final = {
     "context_window": "The answer was cut off: the context window is full.",
     "failed": "The server broke off the answer.",
 }
+
+T = TypeVar("T")
 
 RecordCall = Callable[[Request, Reply | None, Usage | None, str | None], Awaitable[None]]
 """Awaited after every model call with the request, the reply and its usage, or the error."""
@@ -157,7 +160,7 @@ class Agent:
         """
         refusals = discarded = 0
         while True:
-            request = await self.session.prepare(self.summarize)
+            request = await self._prepared()
             # Announced after folding, so that users see the size that is sent and not the size before.
             size_bytes = self.session.context.view.content_bytes
             calling = Calling(
@@ -170,7 +173,8 @@ class Agent:
                 await self._log_call(request, None, None, str(error))
                 if isinstance(error, ReplyInterrupted):
                     raise  # the user has seen half an answer, so that another one may not follow it
-                recovery = await self.session.recover(error.failure, self.summarize)
+                failure = error.failure
+                recovery = await self._fitted(partial(self.session.recover, failure, self.summarize))
                 if not recovery.retry or refusals == MAX_RECOVERIES:
                     raise
                 refusals += 1
@@ -188,6 +192,30 @@ class Agent:
                 if not self.one_slot:
                     await self._write_ahead()
                 return recorded
+
+    async def _prepared(self) -> Request:
+        """The next request. A fold is the time to change which tools are in short form: the prefix changes with it."""
+        self._settle_tools(folded=False)
+        request = await self._fitted(lambda: self.session.prepare(self.summarize))
+        if self._settle_tools(folded=any(isinstance(fold, Fold) and not fold.form for fold in request.folds)):
+            request = replace(await self.session.prepare(self.summarize), folds=request.folds)
+        return request
+
+    async def _fitted(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do what may raise DoesNotFit; once more with all tools in short form where that was the reason."""
+        try:
+            return await work()
+        except DoesNotFit:
+            if self.toolbox.forms is None or not self.toolbox.forms.shorten():
+                raise
+            self.session.set_tools(self.toolbox.wires(self.provider.dialect))
+            return await work()
+
+    def _settle_tools(self, *, folded: bool) -> bool:
+        changed = self.toolbox.forms is not None and self.toolbox.forms.settle(folded=folded)
+        if changed:
+            self.session.set_tools(self.toolbox.wires(self.provider.dialect))
+        return changed
 
     async def _write_ahead(self) -> None:
         """Begin to write the summary of the next fold while the prefix is warm, if it is time for one."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -195,6 +196,11 @@ class AgentSession:
             self._reload()
         self._context.pin(seq, pinned=pinned)
         self._write_pending()
+
+    def set_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Send these definitions from now on. O(their size)."""
+        self.settings = replace(self.settings, tools=tools)
+        self._context.set_system_and_tools(system=self.settings.system, tools=tools)
 
     def switch(self, settings: RunSettings) -> None:
         """Continue under other settings of the same dialect: model, policy, window, tools. O(log).

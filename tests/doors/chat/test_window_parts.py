@@ -5,11 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foldline.doors.chat.window_parts import WindowShare, bar_lines, cells, rule_sources, shares_of
+from foldline.doors.chat.window_parts import WindowShare, bar_lines, cells, rule_sources, shares_of, tool_sources
 from foldline.engine.context import Context
 from foldline.testing import session
 from foldline.tokens import ESTIMATE
 from foldline.view.standing_rules import StandingRule
+from foldline.view.tool_sizes import ToolSize
 
 LABELS = ("system", "rules", "tools", "pinned", "folded", "live", "free")
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
@@ -64,3 +65,13 @@ def test_rules_in_folds_and_in_the_system_text_are_a_part_of_their_own() -> None
     assert sizes["rules"] > project.tokens
     assert sum(sizes.values()) == 4_000
     assert rule_sources(context.rules, project) == f"AGENTS.md {project.tokens}, user {context.rules[0].tokens}"
+
+
+def test_servers_and_the_largest_tools_are_named_with_their_tokens() -> None:
+    sizes = [ToolSize(f"docs_{n}", 100) for n in range(3)] + [ToolSize(f"own_{n}", 10 + n) for n in range(8)]
+    servers = {f"docs_{n}": "docs" for n in range(3)}
+    text = tool_sources(sizes, servers, {"docs_1"})
+    assert text == (
+        "docs (3 tools, 1 short) 300, own_7 17, own_6 16, own_5 15, own_4 14, own_3 13, own_2 12, 2 more 21"
+    )
+    assert tool_sources([], {}, set()) == ""

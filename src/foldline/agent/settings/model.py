@@ -228,6 +228,9 @@ class ToolSettings:
         default=120.0, description="The time limit of one command."
     )
     allow_private_urls: Flag = Field(default=False, description="fetch_url may reach this machine and its network.")
+    definitions: Literal["auto", "whole", "short"] = Field(
+        default="auto", description="Definitions of MCP tools: whole, short, or short where they take too much (auto)."
+    )
 
 
 @settings_block

@@ -230,6 +230,11 @@ class _McpTool:
     own_name: str
     link: _Connection = field(repr=False)
 
+    @property
+    def server(self) -> str:
+        """The name of the server."""
+        return self.link.name
+
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Ask, unless settings allow it, and call. Raises InvalidInput if the server has ended or refuses."""
         if not self.link.config.allow:

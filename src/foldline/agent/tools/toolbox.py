@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.schema import faults, has_patterns, portable
+from foldline.agent.tools.short_forms import LOAD_TOOLS, ShortForms
 from foldline.agent.workers import run_in_thread
 from foldline.codecs import codec
 from foldline.codecs.dialect import dialect_named
@@ -42,7 +43,8 @@ class Toolbox:
     Raises InvalidInput for a name that is not legal or given twice, and for parameters that are no schema of an object.
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], forms: ShortForms | None = None) -> None:
+        self.forms = forms
         self._tools: dict[str, Tool] = {}
         for tool in sorted(tools, key=lambda each: each.name):
             if not _LEGAL.fullmatch(tool.name):
@@ -63,10 +65,21 @@ class Toolbox:
     def wires(self, dialect: str) -> list[dict[str, Json]]:
         """Return the tools as a request carries them, sorted by name to keep cached prefixes stable.
 
-        Raises InvalidInput for an unknown dialect.
+        Some are in short form (`forms`). Raises InvalidInput for an unknown dialect.
         """
         codec(dialect)
-        return [_wire(tool, dialect) for tool in self._tools.values()]
+        forms, tools = self.forms, self._tools.items()
+        if forms is None:
+            return [_wire(tool, dialect) for _, tool in tools]
+        # What loads tools is offered where there is one to load.
+        offered = ((name, tool) for name, tool in tools if name != LOAD_TOOLS or forms.short)
+        return [forms.wire(name) or _wire(tool, dialect) for name, tool in offered]
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """The MCP server of each tool that has one."""
+        named = ((name, getattr(tool, "server", "")) for name, tool in self._tools.items())
+        return {name: server for name, server in named if server}
 
     async def run(self, call: ToolCall, scope: CallScope) -> ToolOutcome:
         """Run a call. Raises CancelledError and nothing else.
@@ -88,9 +101,18 @@ class Toolbox:
             wrong = str(error)
         except RecursionError:
             wrong = "its arguments are nested too deep"
+        wrong = self._with_definition(call.name, wrong)
         if wrong:
             return _bounded(ToolOutcome(f"{call.name} was not run: {wrong}", is_error=True))
         return _bounded(await _run_tool(tool, arguments, scope))
+
+    def _with_definition(self, name: str, wrong: str) -> str:
+        """A fault of a call, with the definition where the model had only the short form."""
+        if self.forms is None:
+            return wrong
+        self.forms.use(name, loaded=bool(wrong))
+        text = self.forms.definition(name) if wrong and name in self.forms.short else None
+        return wrong if text is None else f"{wrong}\n{text}"
 
     def _unknown(self, name: str) -> str:
         # All names, nearest first: a model that sees only the nearest may be led to the wrong tool.
@@ -188,6 +210,11 @@ class _Renamed:
     def parameters(self) -> Mapping[str, Json]:
         """The tool's own."""
         return self.inner.parameters
+
+    @property
+    def server(self) -> str:
+        """The MCP server of the tool; "" for none."""
+        return str(getattr(self.inner, "server", ""))
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Run the tool."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from foldline.catalog.models import lookup
 from foldline.doors.chat.commands import whole_number
 from foldline.doors.chat.event_lines import fold_source
-from foldline.doors.chat.window_parts import bar_lines, rule_sources, shares_of
+from foldline.doors.chat.window_parts import bar_lines, rule_sources, shares_of, tool_sources
 from foldline.engine.context import Context
 from foldline.errors import InvalidInput
 from foldline.hosting.session_text import author_of, message_text, seq_range
@@ -45,8 +45,9 @@ async def context(chat: ChatLoop, argument: str) -> None:
     if argument:
         raise InvalidInput("takes nothing", place="/context")
     conversation = await chat.conversation()
-    session = (await conversation.agent()).session
-    screen, now = chat.screen, session.context
+    agent = await conversation.agent()
+    session, screen = agent.session, chat.screen
+    now = session.context
     limits = now.limits
     shares = shares_of(now, session.settings.system, session.instructions)
     wide = screen.console.width
@@ -57,6 +58,9 @@ async def context(chat: ChatLoop, argument: str) -> None:
     source = "" if window is None or window.tokens != limits.window_tokens else f" ({window.source})"
     screen.line(f"~{used:,} of {limits.window_tokens:,} tokens{source}; answers get up to {limits.max_output_tokens:,}")
     screen.line(f"policy {now.policy.name}; a request may have {limits.input_tokens:,} tokens", "dim")
+    short = agent.toolbox.forms.short if agent.toolbox.forms is not None else frozenset[str]()
+    if listed := tool_sources(now.tool_sizes, agent.toolbox.servers, short):
+        screen.line(f"tools: {listed}", "dim")
     if listed := rule_sources(now.rules, session.instructions):
         screen.line(f"rules that stay: {listed} · /rules", "dim")
 

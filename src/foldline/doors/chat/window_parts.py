@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Final
 
 from rich.text import Text
 
 from foldline.engine.context import Context
-from foldline.text.formatting import plain_line
+from foldline.text.formatting import plain_line, plural
 from foldline.tokens import ESTIMATE, system_tokens
 from foldline.view.standing_rules import StandingRule, rules_tokens
+from foldline.view.tool_sizes import ToolSize, by_server
 
-__all__ = ["WindowShare", "bar_lines", "cells", "rule_sources", "shares_of"]
+__all__ = ["WindowShare", "bar_lines", "cells", "rule_sources", "shares_of", "tool_sources"]
 
 _LABELS: Final = ("system", "rules", "tools", "pinned", "folded", "live", "free")
 _STYLES: Final = ("blue", "red", "cyan", "yellow", "magenta", "green", "dim")
@@ -105,6 +106,26 @@ def _apportioned(sizes: Sequence[int], total: int) -> list[int]:
     for at in by_rest[: total - sum(out)]:
         out[at] += 1
     return out
+
+
+# Tools that are named one by one: the largest.
+_NAMED: Final = 6
+
+
+def tool_sources(sizes: Sequence[ToolSize], servers: Mapping[str, str], short: Set[str]) -> str:
+    """Servers and the largest tools with their tokens: "docs (12 tools, 9 short) 3,400, read_file 210, 4 more 320"."""
+    known = [replace(size, server=servers.get(size.name, size.server)) for size in sizes]
+    pieces = []
+    for server, count, tokens in by_server(known):
+        if server:
+            shortened = sum(size.server == server and size.name in short for size in known)
+            also = f", {shortened:,} short" if shortened else ""
+            pieces.append(f"{plain_line(server)} ({plural(count, 'tool')}{also}) {tokens:,}")
+    own = sorted((size for size in known if not size.server), key=lambda size: -size.tokens)
+    pieces += [f"{plain_line(size.name)} {size.tokens:,}" for size in own[:_NAMED]]
+    if rest := own[_NAMED:]:
+        pieces.append(f"{len(rest)} more {sum(size.tokens for size in rest):,}")
+    return ", ".join(pieces)
 
 
 def rule_sources(found: Sequence[StandingRule], project: StandingRule | None) -> str:
