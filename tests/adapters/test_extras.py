@@ -9,7 +9,7 @@ import pytest
 
 from foldline.errors import MissingExtra
 
-ADAPTERS = {"langchain": ("langchain", "langchain")}
+ADAPTERS = {"langchain": ("langchain", "langchain"), "openai_agents": ("openai-agents", "agents")}
 """By module of `foldline.adapters`: its extra, and a package that comes with it."""
 
 

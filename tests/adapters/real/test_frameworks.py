@@ -52,6 +52,7 @@ class Framework:
 FRAMEWORKS = (
     Framework("langchain", "langchain", ("chat", "responses", "anthropic"), "LangChain, LangGraph"),
     Framework("deepagents", "langchain", ("chat",), "deepagents"),
+    Framework("openai_agents", "openai-agents", ("responses", "chat"), "openai-agents"),
 )
 
 
