@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from foldline.codecs import codec
@@ -25,7 +25,11 @@ _ACKNOWLEDGED: Final = "Noted."
 # The newest group stays word for word up to this share of the window: the model has not answered it yet.
 _TAIL_SHARE: Final = 0.25
 
-# What the user said last, at the end of a summary of everything. Longer words are in the summary alone.
+# A digest stands in the prompt with as much of the window as this, at most.
+_DIGEST_SHARE: Final = 0.25
+
+# What the user said last, at the end of a summary of everything. Longer words, or more characters than the window
+# has tokens, are in the summary alone.
 _NEWEST_CHARS: Final = 8_000
 _NEWEST: Final = "The newest message of the user, not answered yet, word for word:"
 
@@ -90,7 +94,7 @@ def condense(
     for messages that cannot be read.
     """
     stop = _newest_group(history, ESTIMATE)
-    found = _folded(_context(history, policy, stop), summarize, instructions)
+    found = _folded(history, stop, policy, summarize, instructions, more=False)
     if found is None:
         return None
     return Condensed(found.summary, (*found.shown, *history.messages[stop:]), found.by_model, found.failure)
@@ -103,10 +107,7 @@ def condense_whole(
 
     Raises InvalidInput for messages that cannot be read.
     """
-    context = _context(history, policy, len(history.messages))
-    if context.view.codec.read(history.messages[-1]).role != "assistant":
-        context.append(context.view.codec.write(context.view.codec.note(_ACKNOWLEDGED, role="assistant")))
-    found = _folded(context, summarize, instructions)
+    found = _folded(history, len(history.messages), policy, summarize, instructions, more=True)
     if found is None:
         return Condensed(_record_of(history), (None,), by_model=False)
     newest = _newest_words(history)
@@ -114,23 +115,38 @@ def condense_whole(
     return Condensed(summary, (None,), found.by_model, found.failure)
 
 
-def _folded(context: Context, summarize: SummarizeWith | None, instructions: str | None) -> Condensed | None:
-    """Fold everything that may be folded; None if that is nothing."""
+def _folded(
+    history: ClientHistory,
+    stop: int,
+    policy: Policy,
+    summarize: SummarizeWith | None,
+    instructions: str | None,
+    *,
+    more: bool,
+) -> Condensed | None:
+    """Fold what may be folded of the first `stop` messages; None if that is nothing.
+
+    With `more` the newest words of the user may be folded too: they count as answered.
+    """
     failure = ""
-    try:
-        context.compact(instructions, summarize=summarize)
-    except SummaryError as error:
-        if summarize is None:
-            return None
-        failure = error.reason
+    if summarize is not None:
+        context = _context(history, policy, stop, more)
         try:
-            context.compact(instructions, summarize=None)
-        except SummaryError:
-            return None
-    return _condensed(context, summarize is not None and not failure, failure)
+            context.compact(instructions, summarize=summarize)
+            return _condensed(context, "")
+        except SummaryError as error:
+            failure = error.reason
+    # A digest takes what its window leaves it, and stays in the prompt for as long as the client carries it.
+    small = replace(history, system=None, tools=None, window_tokens=int(_DIGEST_SHARE * _window_of(history)))
+    context = _context(small, policy, stop, more)
+    try:
+        context.compact(None, summarize=None)
+    except SummaryError:
+        return None
+    return _condensed(context, failure, by_model=False)
 
 
-def _condensed(context: Context, by_model: bool, failure: str) -> Condensed | None:
+def _condensed(context: Context, failure: str, *, by_model: bool = True) -> Condensed | None:
     try:
         context.prepare(None)  # repairs and joints: what is shown around the summary is a valid request
     except DoesNotFit:
@@ -149,13 +165,17 @@ def _condensed(context: Context, by_model: bool, failure: str) -> Condensed | No
     return Condensed("\n\n".join(texts), tuple(shown), by_model, failure) if texts else None
 
 
-def _context(history: ClientHistory, policy: Policy, stop: int) -> Context:
-    """A context with the first `stop` messages."""
-    counter, window_tokens = ESTIMATE, history.window_tokens
-    if window_tokens is None:
-        reader = codec(history.dialect)
-        total = sum(message_tokens(reader.read(wire), counter) for wire in history.messages)
-        window_tokens = max(8_192, int(_ROOM_FACTOR * total))
+def _window_of(history: ClientHistory) -> int:
+    if history.window_tokens is not None:
+        return history.window_tokens
+    reader = codec(history.dialect)
+    total = sum(message_tokens(reader.read(wire), ESTIMATE) for wire in history.messages)
+    return max(8_192, int(_ROOM_FACTOR * total))
+
+
+def _context(history: ClientHistory, policy: Policy, stop: int, answered: bool) -> Context:
+    """A context with the first `stop` messages, the last of which counts as `answered`."""
+    window_tokens = _window_of(history)
     cap = history.max_output_tokens
     context = Context(
         dialect=history.dialect,
@@ -165,10 +185,13 @@ def _context(history: ClientHistory, policy: Policy, stop: int) -> Context:
         max_output_tokens=None if cap is None else max(1, min(cap, window_tokens // 4)),
         system=history.system,
         tools=history.tools,
-        counter=counter,
+        counter=ESTIMATE,
     )
     for at, wire in enumerate(history.messages[:stop]):
         context.append(wire, kind=history.kind_at(at))
+    reader = context.view.codec
+    if answered and reader.read(history.messages[-1]).role != "assistant":
+        context.append(reader.write(reader.note(_ACKNOWLEDGED, role="assistant")))
     return context
 
 
@@ -204,7 +227,7 @@ def _newest_words(history: ClientHistory) -> str:
             return ""
         if speaks(message):
             words = message.text.strip()
-            return words if len(words) <= _NEWEST_CHARS else ""
+            return words if len(words) <= min(_NEWEST_CHARS, history.window_tokens or _NEWEST_CHARS) else ""
     return ""
 
 

@@ -108,6 +108,11 @@ class ProxyExchange:
         self.record.received_bytes = self.max_bytes
         await self.answer(errors.too_large(self.dialect, self.max_bytes), "refused")
 
+    def leave(self) -> None:
+        """Report that the client has left before anything was sent for it."""
+        self.record.outcome = "left"
+        self._emit()
+
     async def answer(self, response: errors.ErrorResponse, outcome: Outcome) -> None:
         """Give an answer of the proxy's own, without the upstream."""
         try:

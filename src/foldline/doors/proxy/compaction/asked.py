@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,9 @@ _BETA_HEADER: Final = b"anthropic-beta"
 
 # The window counts as full below the share of its input limit at which the proxy would fold unasked (0.85).
 _FULL_SHARE: Final = 0.8
+
+# Parts that may be larger than their text: an image is named by its address, a file by its id.
+_LARGE_PART: Final = re.compile(rb'"(?:input_)?(?:image|image_url|document|file|file_id)"')
 
 # Text counted on the event loop, some milliseconds of work. More goes into a thread.
 _MAX_INLINE_BYTES: Final = 64 * 1024
@@ -133,6 +137,10 @@ class Asked:
         """Count the tokens of a message, by our own count. Raises InvalidInput."""
         return message_tokens(codec(self.body.dialect).read(wire), ESTIMATE)
 
+    def may_have(self, tokens: int) -> bool:
+        """Whether the request may have so many tokens, by its length: each has at least one byte. O(size)."""
+        return len(self.body.raw) >= tokens or _LARGE_PART.search(self.body.raw) is not None
+
     async def counted(self, messages: Sequence[Wire]) -> int:
         """Count the tokens of the request with these messages, as the upstream would count them. Raises InvalidInput.
 
@@ -185,6 +193,9 @@ class Asked:
             self.summariser = AskedSummariser(asks)
         try:
             return await self.parts.threads.run(work, summarizes=True)
+        except asyncio.CancelledError:
+            exchange.leave()
+            raise
         finally:
             if self.summariser is not None:
                 exchange.summaries, exchange.summary_model = self.usages, self.summariser.asks.model

@@ -8,7 +8,7 @@ from typing import Final
 
 from foldline.codecs import codec
 from foldline.conversations.compaction.clearing import cleared
-from foldline.conversations.compaction.edits import CompactAt, OnDemand, read_edits, read_on_demand
+from foldline.conversations.compaction.edits import CompactAt, Edits, OnDemand, read_edits, read_on_demand
 from foldline.conversations.compaction.expansion import Expanded
 from foldline.conversations.compaction.messages_blocks import block_of, expand_blocks
 from foldline.conversations.compaction.refusals import CompactionRefused
@@ -34,7 +34,7 @@ async def serve_messages(asked: Asked) -> None:
     if on_demand is not None:
         await _summarised(asked, expanded, on_demand)
         return
-    tokens = await asked.counted(expanded.messages) if edits.asked else 0
+    tokens = await asked.counted(expanded.messages) if _counts(asked, edits) else 0
     shown, applied = cleared(expanded.messages, edits, tokens, asked.tokens_of, most_tokens=asked.most_tokens)
     saved = sum(int(str(edit["cleared_input_tokens"])) for edit in applied)
     if counting:
@@ -47,11 +47,25 @@ async def serve_messages(asked: Asked) -> None:
     now = replace(expanded, messages=shown, summaries=kept)
     done: list[Json] = list(applied)
     sent = asked.counted_tokens - saved
-    if edits.compact is not None and tokens * sent >= asked.due(edits.compact.trigger) * asked.counted_tokens:
+    if (
+        edits.compact is not None
+        and tokens
+        and tokens * sent >= asked.due(edits.compact.trigger) * asked.counted_tokens
+    ):
         await _compacted(asked, now, edits.compact, done)
         return
     edit = MessageEdit(done, iterations=edits.compact is not None, sent_tokens=sent) if edits.asked else None
     await asked.go_on(shown, edit, sent_tokens=sent)
+
+
+def _counts(asked: Asked, edits: Edits) -> bool:
+    """Whether the tokens of a request are to be counted: most are far below what triggers an edit."""
+    uses, compact = edits.tool_uses, edits.compact
+    if (asked.exchange.counting and edits.asked) or (uses is not None and uses.counts_uses):
+        return True
+    triggers = [] if uses is None else [uses.trigger]
+    triggers += [] if compact is None else [compact.trigger]
+    return bool(triggers) and asked.may_have(asked.due(min(triggers)))
 
 
 async def _compacted(asked: Asked, expanded: Expanded, edit: CompactAt, applied: list[Json]) -> None:

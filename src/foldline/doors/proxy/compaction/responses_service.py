@@ -36,7 +36,8 @@ async def serve_responses(asked: Asked) -> None:
         warning = f"not compacted: the server holds a part of the conversation ({away})" if away else ""
         await asked.go_on(expanded.messages, warning=warning)
         return
-    if await asked.counted(expanded.messages) < asked.due(request.threshold):
+    due = asked.due(request.threshold)
+    if not asked.may_have(due) or await asked.counted(expanded.messages) < due:
         await asked.go_on(expanded.messages, sent_tokens=asked.counted_tokens)
         return
     found = await asked.condensed(expanded)

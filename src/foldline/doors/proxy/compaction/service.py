@@ -31,8 +31,9 @@ from foldline.errors import InvalidInput
 __all__ = ["CompactionService", "is_compact_path"]
 
 _COMPACT: Final = "/responses/compact"
-# A request without any of these asks for nothing here, and is not read twice.
-_WORDS: Final = (b"compact", b"context_management", MARK.encode())
+# A request without any of these asks for nothing here, and is not read twice. With the quotation mark: sessions often
+# have these words in their texts.
+_WORDS: Final = (b'"compact', b'"context_management', f'"{MARK}.'.encode())
 
 
 def is_compact_path(method: str, path: str) -> bool:
