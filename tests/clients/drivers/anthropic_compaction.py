@@ -18,7 +18,7 @@ edits = {
     "clearing": [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 2}}],
 }
 messages = []
-compactions = cleared = 0
+counts = {"compactions": 0, "cleared": 0}
 said = ""
 
 
@@ -34,15 +34,14 @@ def asked(**more):
 
 def keep(message):
     """Append what the model said, as the manual does, and count what was done to the context."""
-    global compactions, cleared
     messages.append({"role": "assistant", "content": [block.to_dict() for block in message.content]})
-    compactions += sum(block.type == "compaction" for block in message.content)
+    counts["compactions"] += sum(block.type == "compaction" for block in message.content)
     if message.usage.iterations:
         assert sum(one.input_tokens for one in message.usage.iterations if one.type == "message") == (
             message.usage.input_tokens
         )
     if message.context_management is not None:
-        cleared += sum(edit.cleared_tool_uses for edit in message.context_management.applied_edits)
+        counts["cleared"] += sum(edit.cleared_tool_uses for edit in message.context_management.applied_edits)
 
 
 def converse():
@@ -60,19 +59,23 @@ def converse():
         messages.append({"role": "user", "content": results})
 
 
+def read_numbered(part):
+    """A part of the log, as the runner calls a function."""
+    return read_part(part)
+
+
 def run():
     """The tool runner of the library, which is told to compact before each third turn of the model."""
-    global compactions
     runner = client.beta.messages.tool_runner(
         model="fake-model",
         max_tokens=500,
         betas=betas,
         system="You read logs.",
-        tools=[beta_tool(lambda part: read_part(part), name=TOOL["name"], input_schema=TOOL["parameters"])],
+        tools=[beta_tool(read_numbered, name=TOOL["name"], input_schema=TOOL["parameters"])],
         messages=[{"role": "user", "content": QUESTION.format(0)}],
     )
     for number, message in enumerate(runner):
-        compactions += message.stop_reason == "compaction"
+        counts["compactions"] += message.stop_reason == "compaction"
         if number % 3 == 2 and message.stop_reason == "tool_use":
             runner.compact_before_next_turn()
     return message.content[-1].text
@@ -88,6 +91,6 @@ else:
             summary = asked(compaction={"type": "summarize", "instructions": "Keep what is unusual."})
             assert summary.stop_reason == "compaction"
             messages = [{"role": "assistant", "content": [block.to_dict() for block in summary.content]}]
-            compactions += 1
-print(f"compactions: {compactions}, cleared: {cleared}")
+            counts["compactions"] += 1
+print("compactions: {compactions}, cleared: {cleared}".format(**counts))
 print(said)

@@ -71,7 +71,10 @@ ROW: Final = Dialect(
     check_outside=check_outside,
     limits=LIMITS,
     media=MediaBlocks(_image, _document),
-    body=BodyForm(dialect="anthropic", messages="messages", system="system", caps=("max_tokens",)),
+    # A thread holds the conversation at the server (types of the SDK, anthropic 2.14.0: BetaMessageThreadParam).
+    body=BodyForm(
+        dialect="anthropic", messages="messages", system="system", caps=("max_tokens",), elsewhere=("thread",)
+    ),
     paths=(
         Path.of("/messages"),
         Path.of("/messages/count_tokens", counting=True),

@@ -418,6 +418,19 @@ def test_a_block_of_ours_is_put_into_words_for_an_upstream_that_compacts_by_itse
         assert SUMMARY in client.sent()["messages"][0]["content"]
 
 
+def test_a_thread_is_refused_where_the_upstream_holds_no_conversations(tmp_path: Path) -> None:
+    """It would ignore the field and read the newest message alone: the tool runner of the library asks for threads."""
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    with asking(tmp_path) as client:
+        assert refused(client.ask(messages(1), thread={"type": "create"}))[1] == "thread_unsupported_request"
+        assert refused(client.ask(messages(1)[-1:], thread=thread))[1] == "thread_unsupported_request"
+        assert client.upstream.bodies == []
+    with asking(tmp_path, compaction="upstream") as client:
+        answer = client.ask([{"role": "user", "content": "Go."}], thread=thread)
+        assert "the server holds a part of the conversation" in answer.headers["x-foldline-warning"]
+        assert client.sent()["thread"] == thread
+
+
 def test_summaries_count_in_the_metrics_of_the_proxy(tmp_path: Path) -> None:
     with asking(tmp_path) as client:
         summarised(client, messages())

@@ -33,7 +33,7 @@ __all__ = ["CompactionService", "is_compact_path"]
 _COMPACT: Final = "/responses/compact"
 # A request without any of these asks for nothing here, and is not read twice. With the quotation mark: sessions often
 # have these words in their texts.
-_WORDS: Final = (b'"compact', b'"context_management', f'"{MARK}.'.encode())
+_WORDS: Final = (b'"compact', b'"context_management"', b'"thread"', f'"{MARK}.'.encode())
 
 
 def is_compact_path(method: str, path: str) -> bool:
@@ -105,6 +105,9 @@ class CompactionService:
         return exchange.services.mode == "dry-run"
 
     async def _serve(self, exchange: ProxyExchange, body: RequestBody, raw: bytes, alone: bool) -> None:
+        if body.dialect == "anthropic" and body.fields.get("thread") is not None:
+            await self._threaded(exchange, body, raw)
+            return
         summaries, clears = _asks(body)
         if not (alone or summaries or clears):
             await exchange.run(raw)
@@ -124,6 +127,18 @@ class CompactionService:
             await serve_messages(asked)
         else:
             await serve_responses(asked)
+
+    async def _threaded(self, exchange: ProxyExchange, body: RequestBody, raw: bytes) -> None:
+        """Serve a request of a conversation that the server is to hold: the API can, any other upstream ignores it.
+
+        The next request would hold what is new alone, and the model would read nothing else. The API's own refusal
+        makes the tool runner of its libraries send all messages, which are compacted here then.
+        """
+        if self._is_native(body.dialect, body.model, summaries=False):
+            await exchange.run(raw)
+            return
+        reason = "`thread` is not supported by this upstream, which holds no conversations: send all messages"
+        raise CompactionRefused(reason, place="thread", code="thread_unsupported_request")
 
     async def _pass_on(
         self, exchange: ProxyExchange, body: RequestBody, raw: bytes, client: bytes, alone: bool
