@@ -14,6 +14,7 @@ from foldline.reducers.digest import Digest
 from foldline.reducers.drop import DropGroups
 from foldline.reducers.mask import Mask
 from foldline.reducers.stages import AGES, ShortenByRent, Stage, ToolKind, result_stages, tool_kind, use
+from foldline.reducers.truncate import ShortForm
 
 ANTHROPIC = CACHE_RULES["anthropic"]
 
@@ -120,7 +121,7 @@ def test_expected_use_falls_with_age_and_is_a_share(kind: ToolKind) -> None:
 def due(wires: list[Wire], requests: int = 100, rule: str = "anthropic", window: int = 200_000) -> list[int]:
     view = view_of(wires)
     need = replace(need_of(view, window=window), cache_rule=CACHE_RULES[rule], requests=requests)
-    return [fold.start for fold in folds_of(ShortenByRent(most_share=0.0), view, need)]
+    return [fold.start for fold in folds_of(ShortenByRent(short=ShortForm(most_share=0.0)), view, need)]
 
 
 def test_a_large_result_is_shortened_once_it_was_read_often_enough() -> None:

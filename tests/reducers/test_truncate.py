@@ -38,6 +38,7 @@ from foldline.reducers.truncate import (
     FileViewLimit,
     OutputLimits,
     ResultLimit,
+    ShortForm,
     cut_chars,
     cut_file_view,
     cut_output,
@@ -332,3 +333,20 @@ def test_a_call_with_arguments_nested_deeper_than_the_stack_is_folded() -> None:
         {"role": "assistant", "content": "It is done."},
     ]
     assert foldline.fit(wires, max_tokens=2_000).tokens <= 2_000
+
+
+# --- the size of a short form -----------------------------------------------------------------------------------------
+
+
+def test_a_short_form_is_a_share_between_a_least_and_a_most() -> None:
+    short = ShortForm(share=0.25, least_tokens=50, most_tokens=400, most_share=0.03)
+    sizes = [short.limit_tokens(tokens, 10_000) for tokens in (40, 200, 1_000, 1_600, 9_000)]
+    assert sizes == [50, 50, 250, 400, 400]
+
+
+def test_short_forms_grow_with_the_room_and_with_what_a_result_matters() -> None:
+    short = ShortForm(share=0.25, least_tokens=50, most_tokens=400, most_share=0.03)
+    assert short.limit_tokens(9_000, 100_000) == 2_250
+    assert short.limit_tokens(90_000, 100_000) == 3_000
+    assert short.limit_tokens(1_000, 10_000, 1.5) == 375
+    assert short.limit_tokens(400, 10_000, 9.0) == 320, "never so much that the fold would not pay for its notice"

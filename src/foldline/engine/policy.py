@@ -28,6 +28,7 @@ from foldline.reducers.mask import ShortenOld
 from foldline.reducers.minimum import Minimum
 from foldline.reducers.result_share import ResultShare
 from foldline.reducers.summarize import Summarize
+from foldline.reducers.truncate import ShortForm
 from foldline.view.budget import TokenLimits, Trigger, consent_tokens
 from foldline.view.view import View
 
@@ -53,7 +54,7 @@ MILD_RUNGS = 4
 
 OVERFLOW: tuple[Reducer, ...] = (
     # The count was wrong, by an unknown amount: each step goes further than the rung of the same name.
-    ShortenOld(keep=0.2, share=0.15),
+    ShortenOld(short=ShortForm(share=0.15)),
     Digest(keep=0.1),
     ResultShare(),
     SlidingWindow(),

@@ -17,7 +17,7 @@ from foldline.reducers.acceptance import accepted
 from foldline.reducers.base import Ask, form_fold, result_entries, with_results, with_texts
 from foldline.reducers.foresight import taken_by_digest
 from foldline.reducers.importance import importance
-from foldline.reducers.truncate import NEXT_PART, shorten, shortened, tool_names
+from foldline.reducers.truncate import NEXT_PART, ShortForm, shorten, shortened, tool_names
 from foldline.text.shorten import first_line, head_and_tail
 from foldline.view.budget import Need
 from foldline.view.tiles import Tile
@@ -179,23 +179,15 @@ def names_important_file(call: ToolCall, patterns: Sequence[str] = IMPORTANT_FIL
     return any(fnmatchcase(name, pattern) for name in files for pattern in patterns)
 
 
-# The largest share of a result that stays: a fold that leaves more is not worth its notice, nor the prefix it changes.
-MOST_SHARE = 0.8
-
-
 @dataclass(frozen=True, slots=True)
 class ShortenOld:
     """Shrinks results outside the newest `keep` share of the target to the lines that bring names.
 
-    `share` of a result stays, at least `least_tokens` and at most `most_tokens` or `most_share` of the room for
-    history; more of one that matters more (`importance`). Those that matter least shrink first, the oldest first.
+    More stays of a result that matters more (`importance`). Those that matter least shrink first, the oldest first.
     """
 
     keep: float = 0.2
-    share: float = 0.3
-    least_tokens: int = 48
-    most_tokens: int = 400
-    most_share: float = 0.028
+    short: ShortForm = field(default_factory=ShortForm)
     protected_tools: frozenset[str] = frozenset()
     name: str = "shorten"
 
@@ -213,13 +205,12 @@ class ShortenOld:
         if not (rows := [row for row in rows if row[0] not in taken]):
             return
         weights = importance(view, result_entries(view), {entry.seq for _, _, entry in rows})
-        most = max(self.most_tokens, int(self.most_share * (need.limit_tokens - view.fixed_tokens)))
+        room = need.limit_tokens - view.fixed_tokens
         newest = view.last_block  # last, however little it weighs: the next reply is about it
         order = sorted(rows, key=lambda row: (row[0] >= newest, weights[row[2].seq]))
         for _, tile, entry in order:
             size = tile.form_tokens(entry)
-            share = min(MOST_SHARE, self.share * weights[entry.seq])
-            limit = min(most, max(self.least_tokens, int(share * entry.tokens)))
+            limit = self.short.limit_tokens(entry.tokens, room, weights[entry.seq])
             form = tile.forms.get(entry.seq)
             # 24 tokens are about the size of the notice: shrinking by less would not pay for it.
             if size <= limit + 24 or (form is not None and form.reducer == self.name):

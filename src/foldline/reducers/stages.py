@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -18,7 +18,7 @@ from typing import Final
 from foldline.messages import ToolResult
 from foldline.reducers.base import form_fold, with_texts
 from foldline.reducers.mask import source_of
-from foldline.reducers.truncate import shorten
+from foldline.reducers.truncate import ShortForm, shorten
 from foldline.text.identifiers import names
 from foldline.view.budget import Need
 from foldline.view.tiles import Tile, entries_of
@@ -196,14 +196,11 @@ class ShortenByRent:
     its expected use, with the prefix from the cache and the result written anew. Results pay for what stands behind
     them together, so that the newest ones, which are cheap to change, are not changed one by one.
 
-    `share`, `least_tokens`, `most_tokens` and `most_share` are the size of a short form, as of `ShortenOld`; a result
-    that would shrink by less than `least_saved_tokens` stays. Reads only what came since the newest fold. O(that).
+    A result that would shrink by less than `least_saved_tokens` stays. Reads only what came since the newest fold.
+    O(that).
     """
 
-    share: float = 0.3
-    least_tokens: int = 48
-    most_tokens: int = 400
-    most_share: float = 0.028
+    short: ShortForm = field(default_factory=ShortForm)
     least_saved_tokens: int = 64
     name: str = "shorten"
 
@@ -212,7 +209,7 @@ class ShortenByRent:
         rule = need.cache_rule
         if rule is None or not rule.write_ratio:
             return
-        most = max(self.most_tokens, int(self.most_share * (need.limit_tokens - view.fixed_tokens)))
+        room = need.limit_tokens - view.fixed_tokens
         read, dearer = rule.read_ratio, rule.write_ratio - rule.read_ratio
         # From the newest on: the rent of all results from one on is compared with the price of writing from there.
         paid = behind = again = 0.0
@@ -222,7 +219,7 @@ class ShortenByRent:
             # Of a history that came as a whole, no request has been paid here.
             age = min(replies, need.requests)
             size = tile.form_tokens(entry)
-            short = min(most, max(self.least_tokens, int(self.share * entry.tokens)))
+            short = self.short.limit_tokens(entry.tokens, room)
             if not self._may_shorten(tile, entry, age, size - short):
                 behind += size if age else 0  # what has not been sent is written either way
                 continue

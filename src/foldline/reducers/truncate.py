@@ -27,6 +27,7 @@ __all__ = [
     "FileViewLimit",
     "OutputLimits",
     "ResultLimit",
+    "ShortForm",
     "cut_chars",
     "cut_file_view",
     "cut_output",
@@ -278,6 +279,29 @@ class ResultLimit:
 
 NEXT_PART = "the same call again shows the next]"
 """The end of a part of a result that is read part by part (`foldline.reducers.arrival`)."""
+
+
+# The largest share of a result that stays: a fold that leaves more is not worth its notice, nor the prefix it changes.
+MOST_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class ShortForm:
+    """The size of the short form of an old result.
+
+    `share` of a result stays, at least `least_tokens` and at most `most_tokens` or `most_share` of the room for
+    history, whichever is more: short forms grow with the window.
+    """
+
+    share: float = 0.3
+    least_tokens: int = 48
+    most_tokens: int = 400
+    most_share: float = 0.028
+
+    def limit_tokens(self, result_tokens: int, room_tokens: int, weight: float = 1.0) -> int:
+        """What may stay of a result; of one with a `weight` above 1 a larger share, up to `MOST_SHARE`."""
+        most = max(self.most_tokens, int(self.most_share * room_tokens))
+        return min(most, max(self.least_tokens, int(min(MOST_SHARE, self.share * weight) * result_tokens)))
 
 
 def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) -> str:
