@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from foldline.catalog.models import CACHE_RULES
 from foldline.catalog.prices import CacheRule, PriceStep
 from foldline.engine.context import Context
 from foldline.failures.classification import classify
-from foldline.view.economics import LEAST_SHARE, Bill, Rent, Rhythm, foldable
+from foldline.view.economics import LEAST_SHARE, SOURCE_TOKENS, Bill, Rent, Rhythm, foldable
 from foldline.view.transcript import Fold, Usage
 
 RULE = CacheRule(read_ratio=0.1, write_ratio=1.25, minimum_tokens=1_024, block_tokens=1, lifetime_seconds=300)
@@ -282,5 +282,23 @@ def test_rent_is_reckoned_in_the_tokens_that_the_provider_counts() -> None:
     plain = foldable(view, 0, 50, 0.25)
     view.meter.ratio = 1.35
     metered = foldable(view, 0, 50, 0.25)
-    assert metered == Bill(*(int(1.35 * getattr(plain, field.name)) for field in fields(plain)))
+    tokens = [field.name for field in fields(plain) if field.name != "rereads"]
+    expected = Bill(*(int(1.35 * getattr(plain, name)) for name in tokens))
+    assert metered == replace(expected, rereads=plain.rereads)
     assert metered.used_tokens > 1.3 * plain.used_tokens
+
+
+def test_what_is_read_again_is_part_of_the_price() -> None:
+    bill = Bill(10_000, 0, 4_000, 20_000)
+    dearer = replace(bill, rereads=2.0)
+    # 2 requests more, each with the 10,000 tokens of the folded prefix from the cache and a source of 1,000 written.
+    more = 2 * (RULE.read_ratio * 10_000 + RULE.write_ratio * SOURCE_TOKENS)
+    assert dearer.price(RULE) == pytest.approx(bill.price(RULE) + more)
+    assert dearer.rent(RULE) == bill.rent(RULE)
+    once, twice = requests_to_fold(Rent(RULE), bill), requests_to_fold(Rent(RULE), dearer)
+    assert once is not None and twice is not None and once < twice
+
+
+def test_the_more_is_folded_the_more_is_read_again() -> None:
+    few, many = foldable(view_of(10), 0, 50, 0.25), foldable(view_of(40), 0, 50, 0.25)
+    assert 0 < few.rereads < many.rereads

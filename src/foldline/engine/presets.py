@@ -224,10 +224,11 @@ def _ours() -> list[Policy]:
             name="economical",
             about="folds when keeping has cost as much as folding would, at the provider's cache prices",
             trigger=Trigger(fraction=1.0),
-            # Low: at the limit, each token kept is paid for at every request until the next fold.
-            landing=0.40,
+            # Low: at the limit, each token kept is paid for at every request until the next fold. Fresh results are
+            # whole all the same: to read one again costs more than what is saved by cutting it.
+            landing=0.30,
             newest_share=0.7,
-            guard=_guard(share=0.20, of_result=0.20),
+            guard=_guard(share=0.35, of_result=0.30),
             always=rent,
             reducers=_reducers(0.4),
             after_fold=notices,
