@@ -126,6 +126,8 @@ def test_the_context_is_what_the_next_request_holds(tmp_path: Path, dialect: str
         rows = received["rows"]
         assert len(rows) == len(received["messages"])
         assert sum(row["tokens"] for row in rows) == received["parts"]["folded"] + received["parts"]["messages"]
+        assert sum(size["tokens"] for size in received["tool_sizes"]) == received["parts"]["tools"]
+        assert [rule["text"] for rule in received["rules"]] == []
         assert any(row["fold"] is not None for row in rows)
 
 

@@ -31,6 +31,7 @@ from foldline.messages import ToolCall, ToolResult
 from foldline.store.recording import snapshot_of
 from foldline.store.records import Record, event_of
 from foldline.store.snapshot import ListedSession, Snapshot
+from foldline.view.tool_sizes import tool_sizes
 from foldline.view.transcript import Entry, Fold, Unfold, Usage
 from foldline.view.view import View
 
@@ -159,6 +160,13 @@ def context(look: SessionState) -> ContextJson:
             "folded": parts["folded"],
             "messages": parts["messages"],
         },
+        "rules": [
+            {"source": rule.source, "seq": rule.seq, "tokens": rule.tokens, "text": rule.text} for rule in now.rules
+        ],
+        "tool_sizes": [
+            {"name": size.name, "server": size.server, "tokens": size.tokens}
+            for size in tool_sizes(look.tools, now.view.counter)
+        ],
         "tokens": now.view.tokens,
         "window_tokens": now.limits.window_tokens,
         "max_output_tokens": now.limits.max_output_tokens,

@@ -31,10 +31,12 @@ __all__ = [
     "ProblemJson",
     "ReadyJson",
     "ResultJson",
+    "RuleJson",
     "SessionFields",
     "SessionJson",
     "SessionRowJson",
     "SessionsJson",
+    "ToolSizeJson",
     "TurnJson",
     "TurnRowJson",
     "TurnsJson",
@@ -244,6 +246,23 @@ class ContextPartsJson(TypedDict):
     messages: int
 
 
+class RuleJson(TypedDict):
+    """A rule that stays word for word: its source, the message that holds it, and its tokens."""
+
+    source: str
+    seq: int
+    tokens: int
+    text: str
+
+
+class ToolSizeJson(TypedDict):
+    """The tokens of a tool definition; `server` is its MCP server, "" for none or an unknown one."""
+
+    name: str
+    server: str
+    tokens: int
+
+
 class ContextJson(TypedDict):
     """The next request as the model would see it."""
 
@@ -257,6 +276,8 @@ class ContextJson(TypedDict):
     tools: Json
     rows: list[ContextRowJson]
     parts: ContextPartsJson
+    rules: list[RuleJson]
+    tool_sizes: list[ToolSizeJson]
     pressure: Pressure
 
 

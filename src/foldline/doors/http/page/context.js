@@ -70,7 +70,14 @@ function standing(context) {
   const out = [];
   const add = (key, text, tokens) => out.push({ key, start: null, stop: null, who: key, state: "shown", fold: null, tokens, text });
   if (context.system) add("system", asText(context.system), context.parts?.system ?? 0);
-  if (context.tools?.length) add("tools", context.tools.map(toolName).join(", "), context.parts?.tools ?? 0);
+  const sizes = [...(context.tool_sizes ?? [])].sort((one, other) => other.tokens - one.tokens);
+  const named = sizes.length ? sizes.map((one) => `${one.name} ${one.tokens}`) : (context.tools ?? []).map(toolName);
+  if (context.tools?.length) add("tools", named.join(", "), context.parts?.tools ?? 0);
+  const rules = context.rules ?? [];
+  if (rules.length) {
+    add("rules", rules.map((rule) => `${rule.source} (message ${rule.seq}, ${rule.tokens} tokens):\n${rule.text}`).join("\n\n"),
+      rules.reduce((sum, rule) => sum + rule.tokens, 0));
+  }
   return out.map((row) => ({ ...row, wire: row.key === "tools" ? JSON.stringify(context.tools, null, 2) : row.text }));
 }
 

@@ -124,7 +124,7 @@ export function detailsPanel(aside, options) {
     /** The parts of every request: the system text, the tools. */
     standing(row, origin) {
       asked += 1;
-      open(origin, row.key === "tools" ? "Tools" : "System text",
+      open(origin, { tools: "Tools", rules: "Rules that stay" }[row.key] ?? "System text",
         el("dl", { class: "facts" }, fact("Tokens", number(row.tokens))), text(row.wire));
     },
   };
