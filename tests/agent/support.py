@@ -16,6 +16,7 @@ from foldline.agent.session import AgentSession
 from foldline.agent.session_context import RunSettings
 from foldline.agent.tools.base import CallScope, Tool, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
+from foldline.catalog.prices import CacheRule
 from foldline.codecs.dialect import ROWS
 from foldline.display import Room
 from foldline.engine.policy import Policy
@@ -70,6 +71,7 @@ async def agent_over(
     stored: FileSession | None = None,
     heard: list[AgentEvent] | None = None,
     model: str = "fake-model",
+    cache_rule: CacheRule | None = None,
     **more: Any,
 ) -> AsyncIterator[Agent]:
     """An agent whose model is a fake; with `root` its session is on disk, or it is `stored` already."""
@@ -87,6 +89,7 @@ async def agent_over(
             system="You are terse.",
             tools=toolbox.wires(dialect) or None,
             endpoint="http://fake/v1",
+            cache_rule=cache_rule,
         )
         if root is not None:
             store = FileStore(root, fsync=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from foldline.engine.ahead import SummariesAhead
 from foldline.engine.context import AsyncSummarize
@@ -15,6 +16,7 @@ class AheadWriter:
 
     def __init__(self) -> None:
         self._task: asyncio.Task[bool] | None = None
+        self._resting: asyncio.Task[object] | None = None
         self._told = ""
 
     @property
@@ -45,7 +47,32 @@ class AheadWriter:
         if self._task is not None:
             await asyncio.wait([self._task])
 
+    def rest(self, seconds: float, fold: Callable[[], Awaitable[object]]) -> None:
+        """Fold once the session has rested so long, unless `wake` is called before."""
+
+        async def later() -> None:
+            await asyncio.sleep(seconds)
+            await self.wait()
+            await fold()
+
+        self.wake()
+        self._resting = asyncio.create_task(later())
+
+    def wake(self) -> None:
+        """The session goes on: what was to be done while it rests is not done."""
+        if self._resting is not None:
+            self._resting.cancel()
+            self._resting = None
+
+    async def awake(self) -> None:
+        """`wake`, and wait until a fold that had begun has ended, so that its log is in order."""
+        resting = self._resting
+        self.wake()
+        if resting is not None:
+            await asyncio.wait([resting])
+
     def cancel(self) -> None:
-        """Stop writing. Nothing of the session changes; in the thread of its event loop."""
+        """Stop writing and resting. Nothing of the session changes; in the thread of its event loop."""
+        self.wake()
         if self.running and self._task is not None:
             self._task.cancel()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from foldline.agent.events import AgentEvent, Listener, Notice, ToolStarted, TurnEnded
 from foldline.agent.instructions import instructions_text, project_instructions
 from foldline.agent.loop import Agent
+from foldline.agent.server_speed import ServerSpeed
 from foldline.agent.session import AgentSession
 from foldline.agent.session_context import RunSettings
 from foldline.agent.settings.model import AgentSettings
@@ -113,6 +114,7 @@ def assemble(
     own = project_instructions(
         parts.workspace, settings.instructions_file, parts.window_tokens, counter, lambda text: emit(Notice(text))
     )
+    speed = ServerSpeed() if provider.name in ONE_SLOT else None
     run_settings = RunSettings(
         dialect=provider.dialect,
         model=provider.model,
@@ -123,7 +125,7 @@ def assemble(
         tools=toolbox.wires(provider.dialect) or None,
         endpoint=provider.endpoint,
         counter=counter,
-        cache_rule=_cache_rule(provider, settings.model.extra),
+        cache_rule=_cache_rule(provider, settings.model.extra) or (None if speed is None else speed.rule),
         rules_share=settings.rules_share,
     )
     if session is not None:
@@ -147,7 +149,9 @@ def assemble(
         record=log.reply,
         max_iterations=settings.max_tool_iterations,
         compact_threshold=settings.threshold,
-        one_slot=provider.name in ONE_SLOT,
+        one_slot=speed is not None,
+        speed=speed,
+        rests=agents.depth == 0 and not parts.writes_in_thread,
     )
 
 

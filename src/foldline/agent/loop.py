@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
-from foldline.agent.events import Accepted, Calling, EndReason, Listener, Notice, ReplyFinished, TurnEnded
+from foldline.agent.events import Accepted, AgentEvent, Calling, EndReason, Listener, Notice, ReplyFinished, TurnEnded
+from foldline.agent.server_speed import ServerSpeed
 from foldline.agent.session import AgentSession
 from foldline.agent.tool_calls import INTERRUPTED, run_calls
 from foldline.agent.tools.base import CallScope, ToolOutcome
@@ -74,6 +75,12 @@ class Agent:
     compact_threshold: float = COMPACT_THRESHOLD
     one_slot: bool = False
     """Whether the server works on one request at a time: then summaries are written ahead between turns alone."""
+    speed: ServerSpeed | None = None
+    """The speed of a local server, which takes the place of prices."""
+    rests: bool = False
+    """Whether the session is this agent's alone between two turns, and not shared by servers over one store: then it
+    folds before the cache expires."""
+    _held: list[AgentEvent] = field(default_factory=list, init=False)
     _running: bool = field(default=False, init=False)
     _pausing: bool = field(default=False, init=False)
 
@@ -100,6 +107,10 @@ class Agent:
             self._running = False
 
     async def _run(self, prompt: str, key: str) -> TurnEnded:
+        await self.session.wake()
+        held, self._held = self._held, []
+        for event in held:
+            self.emit(event)
         if self.one_slot:  # it would have to wait for the summary, whose cache is as good without it
             self.session.stop_writing_ahead()
         await self.session.count_in_background(prompt)
@@ -123,6 +134,8 @@ class Agent:
                 await self.session.flush()
                 if self.one_slot and ended.reason == "done":
                     await self._write_ahead()
+                if self.rests and self.summarize is not None:
+                    self.session.rest(self._fold_before_cold)
             finally:  # even after a failed write: listeners wait for the end of the turn
                 self.emit(ended)
         return ended
@@ -217,6 +230,16 @@ class Agent:
             self.session.set_tools(self.toolbox.wires(self.provider.dialect))
         return changed
 
+    async def _fold_before_cold(self) -> None:
+        """Fold while the user is away. Its events are emitted with the next turn: nobody follows them now."""
+        if self.summarize is None:
+            return
+        self.session.listen(self._held.append)
+        try:
+            await self.session.fold_before_cold(self.summarize)
+        finally:
+            self.session.listen(self.emit)
+
     async def _write_ahead(self) -> None:
         """Begin to write the summary of the next fold while the prefix is warm, if it is time for one."""
         if self.summarize is not None and (failure := await self.session.write_ahead(self.summarize)):
@@ -255,6 +278,9 @@ class Agent:
         written = sum(ESTIMATE.text(call.arguments) for call in reply.calls) + ESTIMATE.text(reply.text)
         counted = usage_or_count(reply.usage, prompt_tokens=request.tokens, completion_tokens=max(1, written))
         usage = self.session.observe(counted)
+        if self.speed is not None and usage.reported:
+            self.speed.observe(usage, first_seconds=reply.first_seconds, seconds=reply.seconds, timings=reply.timings)
+            self.session.context.use_cache_rule(self.speed.rule)
         self.emit(
             ReplyFinished(
                 text=reply.text,

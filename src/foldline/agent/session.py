@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Literal
 
 from foldline.agent.ahead_writer import AheadWriter
 from foldline.agent.events import Listener
-from foldline.agent.session_context import BackgroundCounter, RecallableArchive, RunSettings
-from foldline.agent.tool_calls import INTERRUPTED, result_messages
+from foldline.agent.session_context import BackgroundCounter, GatedListener, RecallableArchive, RunSettings
+from foldline.agent.tool_calls import INTERRUPTED, open_calls, result_messages
 from foldline.agent.workers import FOLDS, run_to_end, until_stopped
 from foldline.codecs import codec as codec_for
 from foldline.engine.context import AsyncSummarize, Context, Request
@@ -29,6 +29,11 @@ from foldline.view.standing_rules import StandingRule
 from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, Usage
 
 __all__ = ["RESULT_LOST", "AgentSession"]
+
+# How long before the cache expires a session that rests is folded: a share of its lifetime, and seconds. The summary is
+# begun by then; the provider looks its prefix up when the question comes, not when the answer ends.
+BEFORE_COLD = 0.1
+LEAST_SECONDS = 30.0
 
 RESULT_LOST = "[no result was kept: the process ended before it was written down]"
 """The result of a call that has none when a session is opened again. The call may have run to its end."""
@@ -64,6 +69,7 @@ class AgentSession:
         self._originals = stored.archive if stored is not None else MemoryArchive()
         self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(settings.counter)
         self._writer = AheadWriter()
+        self._cold_returns = 0  # how often it went on after its cache had expired
         self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._build_context(tuple(stored.events()) if stored is not None else (), settings)
         self._written = self._context.event_count
@@ -148,6 +154,7 @@ class AgentSession:
         """Return the next request, its folds on disk. Raises DoesNotFit."""
         self._archive.buffering = self.writes_in_thread
         try:
+            self._cold_returns += self.is_cold
             request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
             self._idle.reset()  # not before: a request that was not built keeps no cache warm
             return request
@@ -178,6 +185,31 @@ class AgentSession:
         failure = self._writer.new_failure(self._context.ahead)
         await self._writer.begin(self._context.ahead, summarize, self._idle.seconds)
         return failure
+
+    def rest(self, fold: Callable[[], Awaitable[object]]) -> None:
+        """Call `fold` shortly before the provider's cache expires, unless the session goes on before (`wake`)."""
+        lifetime_seconds = self._context.cache_lifetime_seconds
+        if lifetime_seconds:
+            margin = max(BEFORE_COLD * lifetime_seconds, min(LEAST_SECONDS, lifetime_seconds / 2))
+            self._writer.rest(max(0.0, lifetime_seconds - margin - self._idle.seconds), fold)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the provider's cache has expired since the last request."""
+        return 0 < self._context.cache_lifetime_seconds <= self._idle.seconds
+
+    async def wake(self) -> None:
+        """End the rest of the session: a fold that has begun meanwhile is ended first."""
+        await self._writer.awake()
+
+    async def fold_before_cold(self, summarize: AsyncSummarize) -> tuple[Fold, ...]:
+        """Fold where that pays, as the cache is about to expire. By how often the session went on after such a rest."""
+        self._archive.buffering = self.writes_in_thread
+        try:
+            chance = (self._cold_returns + 1) / (self._cold_returns + 2)
+            return await self._context.ahead.fold_before_cold_async(summarize, chance=chance)
+        finally:
+            await self._store_folds()
 
     def stop_writing_ahead(self) -> None:
         """Stop writing a summary. Call it before a session is left, in the thread of its event loop."""
@@ -284,7 +316,7 @@ class AgentSession:
     # --- storage ------------------------------------------------------------------------------------------------------
 
     def _build_context(self, events: Sequence[Event], settings: RunSettings, *, quiet: bool = False) -> Context:
-        gate, archive = _GatedListener(self._on_event), RecallableArchive(self._originals)
+        gate, archive = GatedListener(self._on_event), RecallableArchive(self._originals)
         counter = BackgroundCounter(settings.counter)
         # A counter of whole messages never asks for a single text, so that there is nothing to count ahead.
         counting: dict[str, Any] = {} if hasattr(settings.counter, "message") else {"counter": counter}
@@ -359,26 +391,3 @@ class AgentSession:
         """Give open calls a result that says so. Their side effects may have happened."""
         if waiting := open_calls(self._context):
             self.record_results([(call, result, True) for call in waiting])
-
-
-class _GatedListener:
-    """A listener that drops events until it is open."""
-
-    def __init__(self, emit: Callable[[ContextEvent], None]) -> None:
-        self._emit = emit
-        self.open = False
-
-    def __call__(self, event: ContextEvent) -> None:
-        if self.open:
-            self._emit(event)
-
-
-def open_calls(context: Context) -> tuple[ToolCall, ...]:
-    """Return the calls of the newest turn that have no result. O(newest group)."""
-    # The newest group only: older ones were answered, or the next user message would not have been recorded.
-    tile = next((tile for tile in reversed(context.view.tiles) if tile.entries or tile.fold is not None), None)
-    if tile is None or tile.fold is not None:
-        return ()
-    answered = {result.call_id for entry in tile.entries for result in entry.message.results}
-    calls = (call for entry in tile.entries for call in entry.message.calls)
-    return tuple(call for call in calls if call.id not in answered)

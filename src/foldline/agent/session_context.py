@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from foldline.catalog.prices import CacheRule
 from foldline.engine.context import Context
+from foldline.engine.events import ContextEvent
 from foldline.engine.policy import Policy
 from foldline.engine.settings import memory_limit
 from foldline.reducers.base import span_fold
@@ -22,7 +23,7 @@ from foldline.view.tiles import Span
 from foldline.view.transcript import Event, Fold
 from foldline.view.view import View
 
-__all__ = ["BackgroundCounter", "MessageLimit", "RecallableArchive", "RunSettings"]
+__all__ = ["BackgroundCounter", "GatedListener", "MessageLimit", "RecallableArchive", "RunSettings"]
 
 # Texts up to this size take a millisecond or two: less than switching to a thread costs.
 _INLINE_CHARS: Final = 65_536
@@ -173,3 +174,16 @@ class RecallableArchive:
             if not isinstance(self._inner, ManyAtOnce):
                 self._inner.put(data)
             del self._buffered[key]
+
+
+class GatedListener:
+    """A listener that drops events until it is open."""
+
+    def __init__(self, emit: Callable[[ContextEvent], None]) -> None:
+        self._emit = emit
+        self.open = False
+
+    def __call__(self, event: ContextEvent) -> None:
+        """Pass an event on, if it is open."""
+        if self.open:
+            self._emit(event)

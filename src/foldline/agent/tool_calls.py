@@ -12,10 +12,11 @@ from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.codecs import Codec, dialect_named
 from foldline.codecs import codec as codec_for
+from foldline.engine.context import Context
 from foldline.messages import Message, ToolCall, ToolResult, Wire
 from foldline.tokens import ESTIMATE
 
-__all__ = ["INTERRUPTED", "result_messages", "run_calls"]
+__all__ = ["INTERRUPTED", "open_calls", "result_messages", "run_calls"]
 
 INTERRUPTED = "[stopped before it was finished]"
 """The result of a call that was cut off."""
@@ -98,3 +99,14 @@ def _marked(codec: Codec, message: Message, is_error: bool) -> Message:
     # `revise`, not a new message: fields that the codec does not know must survive.
     parts = [replace(part, is_error=True) if isinstance(part, ToolResult) else part for part in message.parts]
     return codec.revise(message, parts)
+
+
+def open_calls(context: Context) -> tuple[ToolCall, ...]:
+    """Return the calls of the newest turn that have no result. O(newest group)."""
+    # The newest group only: older ones were answered, or the next user message would not have been recorded.
+    tile = next((tile for tile in reversed(context.view.tiles) if tile.entries or tile.fold is not None), None)
+    if tile is None or tile.fold is not None:
+        return ()
+    answered = {result.call_id for entry in tile.entries for result in entry.message.results}
+    calls = (call for entry in tile.entries for call in entry.message.calls)
+    return tuple(call for call in calls if call.id not in answered)

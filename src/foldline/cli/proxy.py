@@ -60,6 +60,7 @@ _MIB: Final = 2**20
 )
 @click.option("--policy", metavar="NAME", help="How conversations are folded (balanced, cost, quality, …).")
 @click.option("--summaries/--no-summaries", default=True, help="Let the upstream's model write summaries.")
+@click.option("--ahead/--no-ahead", default=True, help="Write them after a response, before their fold is due.")
 @click.option(
     "--summary-model", metavar="NAME", help="The model that writes them, instead of the one that a request names."
 )

@@ -59,6 +59,8 @@ class CachedConversation:
     write_pending: bool = False  # a write failed: the next request tries again
     truncated: str = ""  # why the upstream seems to have cut its last prompt, until the client was told
     doubted: bool = False  # the report on its last request cannot be true
+    writing: asyncio.Task[None] | None = None  # writes the summary of its next fold
+    asked: list[Usage] = field(default_factory=list)  # what such summaries used, until a request reports it
 
     def is_prefix_of(self, request: IncomingRequest) -> bool:
         """Whether a request begins with all messages of the conversation."""
@@ -96,6 +98,12 @@ class PlannedRequest:
     doubt: str = ""
     client: bytes = b""
     doubted: bool = False
+    scope: bytes = b""
+
+    def take_asked(self) -> tuple[Usage, ...]:
+        """What summaries used that were written after earlier responses, once."""
+        asked, self.cached.asked = tuple(self.cached.asked), []
+        return asked
 
     @property
     def session(self) -> str:

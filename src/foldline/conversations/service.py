@@ -11,14 +11,13 @@ which calls `Conversation.append` and `_index`, and then `Conversation.plan`, wh
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from foldline.codecs.limits import tool_names
-from foldline.conversations.conversation import Conversation
+from foldline.conversations.ahead import WritingAhead
 from foldline.conversations.conversation_cache import CachedConversation, ConversationCache, PlannedRequest
 from foldline.conversations.conversation_finder import ConversationFinder, is_smaller, may_be_stored
 from foldline.conversations.incoming_request import IncomingRequest, PlanMode
@@ -26,19 +25,17 @@ from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.recall import ReadableConversation, compact_conversation, looks_back, readable_conversation
 from foldline.conversations.request_body import RequestBody
 from foldline.conversations.request_plan import (
-    NO_FOLD_SHARE,
     UNKNOWN_TOKENS,
     ConversationSettings,
     LimitsByClient,
     RequestPlan,
-    folds_by_share_only,
     limits_for,
 )
+from foldline.conversations.small_requests import is_small
 from foldline.conversations.store_guard import StoreGuard, WorkerThreads
 from foldline.engine.context import SummarizeWith
 from foldline.engine.learned_caps import lesson_in, lesson_name
-from foldline.engine.policy import Policy
-from foldline.errors import SessionLost
+from foldline.errors import SessionLost, SummaryError
 from foldline.failures.failure import Failure
 
 __all__ = ["Conversations"]
@@ -48,13 +45,6 @@ _MAX_INLINE_CHARS: Final = 64 * 1024
 
 # Tries to lock a conversation before another request continues it.
 _MAX_ATTEMPTS: Final = 3
-
-# Parts that may be larger than their text: an image is named by its address, a file by its id.
-_LARGE_PART: Final = re.compile(r'"type"\s*:\s*"[a-z_]*(?:image|file|document|audio|video)|"file(?:Data|_data)"\s*:')
-# The most tokens of a character outside ASCII: it has up to four bytes, and each token has at least one.
-_CHAR_TOKENS: Final = 4
-# Tokens without text of their own: message frames, and what providers add for tools.
-_OVERHEAD_TOKENS: Final = 1_000
 
 
 class Conversations:
@@ -134,12 +124,12 @@ class Conversations:
         if self._store is not None and may_be_stored(match, request, shared=self._store.shared):
             return False
         if match is None:
-            return _is_small(request, None, self._settings.policy)
+            return is_small(request, None, self._settings.policy)
         cached = match.cached
         same = match.is_whole and not cached.name and cached.latest_fingerprint == request.fingerprint
         if not same or is_smaller(cached, request) or cached.lock.locked():
             return False
-        return _is_small(request, cached.conversation, self._settings.policy)
+        return is_small(request, cached.conversation, self._settings.policy)
 
     async def plan(self, request: IncomingRequest, *, sent: bool = False) -> PlannedRequest:
         """Plan what to send for a request. With `sent` it has gone out unchanged, and is only recorded.
@@ -157,10 +147,14 @@ class Conversations:
             async with cached.lock:
                 if not self._finder.is_current(cached, request):
                     continue  # another request has continued it meanwhile
-                try:
-                    return await self._plan_locked(cached, request, warning)
-                except SessionLost:
-                    self._finder.forget(cached)
+                writing = await self._needs_summary(cached, request)
+                if writing is None:
+                    try:
+                        return await self._plan_locked(cached, request, warning)
+                    except SessionLost:
+                        self._finder.forget(cached)
+            if writing is not None:
+                await asyncio.wait([writing])
         # Other requests were faster each time: fold a conversation of its own for this one request, and store nothing.
         cached = self._finder.create(request, [])
         request.name, request.mode = "", "look" if request.mode == "fold" else request.mode
@@ -185,6 +179,27 @@ class Conversations:
     def record_answer(self, planned: PlannedRequest, reported_tokens: int | None) -> None:
         """Record that a request was answered. `reported_tokens` is its size by the upstream's report, if any."""
         self._learned.record_answer(planned.client, planned.learned_as, planned.plan.tokens, reported_tokens)
+
+    async def write_ahead(self, planned: PlannedRequest, summarize: SummarizeWith) -> SummaryError | None:
+        """Write the summary of a conversation's next fold, if it is time for one. Returns why the model did not answer.
+
+        Its conversation is locked only before and after the model writes: its next requests need not wait.
+        """
+        cached, plan = planned.cached, planned.plan
+        work = WritingAhead(cached.conversation, plan.body, summarize, planned.scope)
+        try:
+            async with cached.lock:
+                if plan.version != cached.conversation.version:
+                    return None
+                asks = await self._threads.run(work.begin)
+            while asks:
+                answer = await self._threads.run(work.answer, summarizes=True)
+                async with cached.lock:
+                    asks = await self._threads.run(work.supply, answer)
+        finally:
+            async with cached.lock:
+                work.drop()
+        return work.error
 
     async def recover(self, planned: PlannedRequest, failure: Failure) -> bool:
         """Plan a request anew after the upstream refused it. Returns whether to send it again. Raises DoesNotFit."""
@@ -245,6 +260,13 @@ class Conversations:
         self._threads.close()
 
     # --- planning ----------------------------------------------------------------------------------------------------
+
+    async def _needs_summary(self, cached: CachedConversation, request: IncomingRequest) -> asyncio.Task[None] | None:
+        """The summary that a request has to wait for: it does not fit, and one is being written. O(new)."""
+        if cached.writing is None or request.mode != "fold":
+            return None
+        await self._record(cached, request)
+        return cached.writing if cached.conversation.context.view.tokens > request.limits.input_tokens else None
 
     async def _plan_locked(self, cached: CachedConversation, request: IncomingRequest, warning: str) -> PlannedRequest:
         conversation, body, limits = cached.conversation, request.body, request.limits
@@ -347,25 +369,12 @@ class Conversations:
 def _planned(cached: CachedConversation, request: IncomingRequest, plan: RequestPlan, warning: str) -> PlannedRequest:
     summarize = None if request.mode == "refuse" else request.summarize
     return PlannedRequest(
-        cached, plan, request.mode, summarize, warning, learned_as=request.learned_as, client=request.client
+        cached,
+        plan,
+        request.mode,
+        summarize,
+        warning,
+        learned_as=request.learned_as,
+        client=request.client,
+        scope=request.scope,
     )
-
-
-def _is_small(request: IncomingRequest, conversation: Conversation | None, policy: Policy) -> bool:
-    """Whether a request stays well below its limits, judging by its conversation and the length of new text. O(new)."""
-    body, limits = request.body, request.limits
-    # An output cap that would be lowered means changed bytes.
-    if not folds_by_share_only(policy) or (body.cap_tokens or 0) > limits.max_output_tokens:
-        return False
-    if conversation is None:
-        new, tokens, ratio = body.text, 0, 1.0
-    else:
-        if not conversation.has_headroom(limits):
-            return False
-        spans = body.item_spans[conversation.count :]
-        new = body.text[spans[0][0] : spans[-1][1]] if spans else "" if body.item_spans else body.text
-        view = conversation.context.view
-        tokens, ratio = view.tokens, max(1.0, view.meter.ratio)
-    # Every token has at least one byte of text, so this is an upper bound that needs no counting.
-    most_tokens = tokens + ratio * len(new) * (1 if new.isascii() else _CHAR_TOKENS) + _OVERHEAD_TOKENS
-    return most_tokens <= NO_FOLD_SHARE * limits.input_tokens and _LARGE_PART.search(new) is None

@@ -12,13 +12,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from foldline.engine.drivers import AsyncSummarize, Completion, SummarizeWith, drive, drive_async, text_of
+from foldline.catalog.prices import request_price
+from foldline.engine.drivers import AsyncSummarize, SummarizeWith, drive, drive_async, text_of
 from foldline.engine.engine import Engine, Steps
 from foldline.engine.events import FoldFailed, SummaryWritten
 from foldline.engine.folding import Folding, Reading, Wait
 from foldline.errors import InvalidInput, SummaryError
 from foldline.reducers.base import Ask
 from foldline.view.budget import Need, Pressure
+from foldline.view.economics import Bill, pays_before_cold
 from foldline.view.transcript import Fold, Seq
 from foldline.view.view import View
 
@@ -32,6 +34,16 @@ LOOK_AGAIN = 0.04
 
 # Share of the usual tail that a summary leaves whole at least, however much is still expected before its fold.
 LEAST_TAIL = 0.25
+
+
+# A session that rests is summarised up to a tail that is a share of this much of it.
+RESTING_SHARE = 0.5
+
+# A summary as a share of what it replaces, where a model says what matters.
+SUMMARY_SHARE = 0.15
+
+# Price of a token written, in tokens read: 4 to 6 by the catalogue at most providers.
+OUTPUT_RATIO = 5.0
 
 
 @dataclass(slots=True)
@@ -67,19 +79,25 @@ class SummariesAhead:
         """Whether it is time to write one. O(1) between folds."""
         return self.state == "due"
 
-    def ask(self, *, continues: bool = False, idle_seconds: float = 0.0) -> Ask | None:
+    def ask(
+        self, summarize: SummarizeWith | None = None, *, continues: bool = False, idle_seconds: float = 0.0
+    ) -> Ask | None:
         """The question for a summary, if it is time for one; answer it with `supply`. O(view) where it is.
 
-        With `continues` the caller can send `Ask.request` where it is set: the last request with the question at its
-        end, which the provider reads from its cache. Otherwise, and without it, `Ask.prompt` is the question.
+        With `continues`, or a `summarize` that can (`Continues`), the caller can send `Ask.request` where it is set:
+        the last request with the question at its end, which the provider reads from its cache. Otherwise, and without
+        it, `Ask.prompt` is the question.
         """
         if not self.due:
             return None
-        folding = replace(self._folding(None, idle_seconds), has_model=True, continues=continues)
+        folding = self._folding(summarize, idle_seconds)
+        folding = replace(folding, has_model=True, continues=folding.continues or continues)
         return self._go_on(write(self._engine, folding), folding, None)
 
-    def supply(self, answer: str | Completion | SummaryError) -> Ask | None:
-        """The text that was asked for, or the error in its place; the next question where the input is read in pieces.
+    def supply(self, answer: object) -> Ask | None:
+        """Take the text or `Completion` that was asked for, or a SummaryError in its place.
+
+        Returns the next question where the input is read in pieces.
 
         Raises InvalidInput where nothing was asked. A text that is no summary is reported as `FoldFailed`.
         """
@@ -128,6 +146,21 @@ class SummariesAhead:
             steps.close()
             raise
         return drive_async(steps, summarize, folding.usage.append, begun=_asked(step))
+
+    def fold_before_cold(self, summarize: SummarizeWith, *, chance: float = 0.5) -> tuple[Fold, ...]:
+        """Fold now where that pays, as the provider's cache is about to expire: the summary is read from it still.
+
+        For a session whose turn is over. `chance` is how likely it goes on once the cache is cold. By price: nothing is
+        folded where the summary costs more than the next request would save. A failure is reported, not raised.
+        """
+        folding = self._folding(summarize, 0.0)
+        return drive(fold_before_cold(self._engine, folding, chance), summarize, folding.usage.append)
+
+    async def fold_before_cold_async(self, summarize: AsyncSummarize, *, chance: float = 0.5) -> tuple[Fold, ...]:
+        """`fold_before_cold` with an async summariser."""
+        folding = self._folding(summarize, 0.0)
+        steps = fold_before_cold(self._engine, folding, chance)
+        return await drive_async(steps, summarize, folding.usage.append, folding.in_thread)
 
     def drop(self) -> None:
         """Forget a summary that was written or asked for. What it cost stays counted."""
@@ -209,6 +242,57 @@ def write(engine: Engine, folding: Folding) -> Steps[bool]:
         return written
 
 
+def fold_before_cold(engine: Engine, folding: Folding, chance: float) -> Steps[tuple[Fold, ...]]:
+    """Fold while the prefix is warm, if that pays; the folds. Raises nothing but cancellations."""
+    policy, recorder, prepared = engine.policy, engine.recorder, engine.prepared
+    if not (policy.auto and engine.auto) or not recorder.path or not recorder.view.answered() or prepared.writing:
+        return ()
+    with engine.active(folding):
+        ask = yield from _question_of_rest(engine)
+        if ask is None or not _pays(engine, ask, folding.continues, chance):
+            return ()
+        with engine.announced("the provider's cache is about to expire"):
+            try:
+                fold = prepared.take() if prepared.holds(recorder) else None
+                if engine.commit(fold or (yield from engine.answer(ask))) is not None:
+                    yield from engine.run((*policy.after_compact, *policy.after_fold), Pressure.SOFT, 0, False)
+            except SummaryError as error:
+                engine.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
+                engine.put_off(ask.reducer)
+    return tuple(fold for fold in folding.folds if fold.id in recorder.folds)
+
+
+def _question_of_rest(engine: Engine) -> Steps[Ask | None]:
+    """What the policy would ask about a session that rests: of all but its newest part, however small it is."""
+    policy, view = engine.policy, engine.recorder.view
+    landing = policy.landing_tokens(policy.trigger.limit_tokens(engine.limits), view.fixed_tokens, default=0.6)
+    need = engine.need(Pressure.SOFT, min(landing, RESTING_SHARE * engine.used_tokens))
+    for reducer in policy.reducers:
+        if getattr(reducer, "only_asks", False) and engine.may_ask(reducer.name):
+            found = yield from engine.proposals(reducer, need)
+            asks = [move for move in found if isinstance(move, Ask)]
+            if asks:
+                return max(asks, key=lambda ask: _size(view, ask))
+    return None
+
+
+def _pays(engine: Engine, ask: Ask, continues: bool, chance: float) -> bool:
+    """Whether the summary costs less than what it saves once the cache is cold."""
+    rule, view, used = engine.cached_summary.rule, engine.recorder.view, engine.used_tokens
+    ratio = view.meter.ratio
+    size = ratio * _size(view, ask)
+    summary = min(ratio * ask.max_output_tokens, SUMMARY_SHARE * size)
+    after = max(0, used - int(size))
+    bill = Bill(max(0, int(size - summary)), int(summary), after, used)
+    plain = ratio * ask.plain_tokens
+    read = min(plain, request_price(rule, used, used)) if continues else plain
+    return pays_before_cold(bill, rule, question=read + OUTPUT_RATIO * summary, chance=chance)
+
+
+def _size(view: View, ask: Ask) -> int:
+    return view.between(view.index(ask.start), view.index(ask.stop - 1) + 1)
+
+
 def _question(engine: Engine) -> Steps[Ask | None]:
     """What the policy would ask when its fold is due; None where it would land without a model."""
     policy, view = engine.policy, engine.recorder.view
@@ -225,7 +309,7 @@ def _question(engine: Engine) -> Steps[Ask | None]:
         asks = [move for move in found if isinstance(move, Ask)]
         if asks:
             # Pins part the session into spans. One summary is kept at a time: that of the largest.
-            return max(asks, key=lambda ask: view.between(view.index(ask.start), view.index(ask.stop - 1) + 1))
+            return max(asks, key=lambda ask: _size(view, ask))
         for move in found:
             if isinstance(move, Fold):
                 saved[move.start] = max(saved.get(move.start, 0), _saving(view, move))

@@ -94,6 +94,8 @@ class CachedSummary:
         request = self._request
         if usage.cached_tokens:
             self._caches = True
+        elif not self.rule.lifetime_seconds:
+            return  # the slot of a local server: it holds the last prompt, whether it reports that or not
         elif request is not None and request.stable_until and request.tokens >= 2 * self.rule.minimum_tokens:
             self._caches = False
 

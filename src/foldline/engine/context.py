@@ -283,6 +283,15 @@ class Context:
         """The policy in force."""
         return self._engine.policy
 
+    def use_cache_rule(self, rule: CacheRule) -> None:
+        """Reckon with these prices of the same model's cache from now on; not in the log. O(1)."""
+        self._engine.use_cache_rule(rule, same_model=True)
+
+    @property
+    def cache_lifetime_seconds(self) -> int:
+        """How long the provider's cache keeps a prefix that is not used; 0: no cache, or none that expires."""
+        return self._engine.cached_summary.rule.lifetime_seconds
+
     @property
     def figures(self) -> WindowUsage:
         """How full the window is, by reported usage and by the request as it stands. O(1)."""

@@ -14,7 +14,18 @@ from foldline.reducers.base import Ask
 from foldline.view.request import Request
 from foldline.view.transcript import Usage
 
-__all__ = ["AsyncSummarize", "Completion", "Continues", "SummarizeWith", "drive", "drive_async", "text_of"]
+__all__ = [
+    "AsyncSummarize",
+    "Completion",
+    "Continues",
+    "SummarizeWith",
+    "answer_of",
+    "answer_or_error",
+    "drive",
+    "drive_async",
+    "summary_error",
+    "text_of",
+]
 
 T = TypeVar("T")
 
@@ -98,11 +109,11 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Us
                 ask = steps.send(None)
                 continue
             try:
-                answer = text_of(_answer(ask, summarize), report) if summarize else ""
+                answer = text_of(answer_of(ask, summarize), report) if summarize else ""
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
-                ask = steps.throw(_failed(error))
+                ask = steps.throw(summary_error(error))
             else:
                 ask = steps.send(answer)
     except StopIteration as done:
@@ -131,12 +142,12 @@ async def drive_async(
                 continue
             try:
                 # An async driver accepts a plain function as well: one summariser serves both kinds of calls.
-                reply = _answer(ask, summarize) if summarize else ""
+                reply = answer_of(ask, summarize) if summarize else ""
                 answer = text_of(await reply if inspect.isawaitable(reply) else reply, report)
             except SummaryError as error:
                 ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
-                ask = steps.throw(_failed(error))
+                ask = steps.throw(summary_error(error))
             else:
                 ask = steps.send(answer)
     except StopIteration as done:
@@ -146,7 +157,7 @@ async def drive_async(
         steps.close()
 
 
-def _answer(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
+def answer_of(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
     """What the model answers, by a request of the session where the engine chose that."""
     if ask.request is not None and isinstance(summarize, Continues):
         return summarize.continued(ask.request)
@@ -154,7 +165,18 @@ def _answer(ask: Ask, summarize: SummarizeWith | AsyncSummarize) -> object:
     return summarize([dict(message) for message in ask.prompt], ask.max_output_tokens)
 
 
-def _failed(error: Exception) -> SummaryError:
+def answer_or_error(ask: Ask, summarize: SummarizeWith) -> object:
+    """What the model answers, or the SummaryError in its place; for `SummariesAhead.supply`."""
+    try:
+        return answer_of(ask, summarize)
+    except Exception as error:  # noqa: BLE001 - as above
+        return summary_error(error)
+
+
+def summary_error(error: Exception) -> SummaryError:
+    """What a summariser raised, as the engine takes it; a SummaryError is taken as it is."""
+    if isinstance(error, SummaryError):
+        return error
     wrapped = SummaryError(f"the summariser failed: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

@@ -18,6 +18,7 @@ from foldline.agent.tools.base import PermissionRequest
 from foldline.catalog.models import lookup
 from foldline.codecs import codec as codec_for
 from foldline.codecs.convert import convert_all
+from foldline.display.resuming import resume_price, resume_text
 from foldline.engine.context import Context
 from foldline.engine.presets import policy as preset
 from foldline.errors import FoldRefused, InvalidInput
@@ -27,6 +28,7 @@ from foldline.providers.discovery import DEFAULT_ADDRESSES
 from foldline.providers.endpoint import HOSTED
 from foldline.providers.selection import select_model
 from foldline.store.base import Store, StoredSession
+from foldline.store.clock import seconds_since
 
 __all__ = ["AgentConversation", "carry_over", "named_policy", "with_policy"]
 
@@ -118,6 +120,17 @@ class AgentConversation:
         self.clear()
         self._stored = opened
         return found
+
+    def resume_text(self) -> str | None:
+        """What going on with the session costs, as a sentence; None without a known price. O(sessions)."""
+        if self.store is None or self.id is None:
+            return None
+        snapshot = next((one.snapshot for one in self.store.sessions() if one.id == self.id), None)
+        if snapshot is None:
+            return None
+        model = lookup(self.runtime.provider.model)
+        price = resume_price(model, snapshot.tokens)
+        return resume_text(price, cold=model.cache.expired(seconds_since(snapshot.updated)))
 
     def clear(self) -> None:
         """Leave the session; the next turn starts a new one."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias
 from uuid import uuid4
 
@@ -81,7 +81,8 @@ class Reply:
     `messages` are to be appended to the session, in the provider's dialect: one message, or several items in Responses.
     `usage` is the server's own report, unchanged; None without one. `finish_reason` is one of "stop",
     "tool_calls", "length", "refusal", "pause", "malformed_call", "context_window", "failed" (see
-    the table of this module) or what the server said. `request_body` is the JSON that was sent.
+    the table of this module) or what the server said. `request_body` is the JSON that was sent. `first_seconds` is the
+    time to the first piece, 0.0 where nobody measured it; `timings` is what llama.cpp reports of its own.
     """
 
     messages: tuple[Wire, ...]
@@ -91,6 +92,8 @@ class Reply:
     usage: Mapping[str, Json] | None
     request_body: Mapping[str, Json]
     seconds: float
+    first_seconds: float = 0.0
+    timings: Mapping[str, Json] = field(default_factory=dict, compare=False)
 
 
 Piece: TypeAlias = TextDelta | ReasoningDelta | CallStarted | Retrying | Reply
@@ -139,6 +142,7 @@ class AssembledReply:
     messages: tuple[Wire, ...]
     finish_reason: str
     usage: Mapping[str, Json] | None
+    timings: Mapping[str, Json] = field(default_factory=dict, compare=False)
 
     @property
     def output_tokens(self) -> int:

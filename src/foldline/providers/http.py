@@ -209,7 +209,7 @@ class HttpProvider:
 
     async def _attempt(self, body: dict[str, Json], request: Request) -> AsyncGenerator[Piece]:
         """Send a request once. Raises _Trouble."""
-        httpx, assembler, start = load_httpx(), self._dialect.assembler(), monotonic()
+        httpx, assembler, start, first = load_httpx(), self._dialect.assembler(), monotonic(), 0.0
         path = self._dialect.path.replace("{model}", quote(self._endpoint.model.removeprefix("models/"), safe="/"))
         url = self._endpoint.request_url or self._endpoint.base_url + path
         headers = {**self._endpoint.request_headers, **_JSON_HEADERS}
@@ -219,6 +219,7 @@ class HttpProvider:
                     raise await self._refused(response, request)
                 async with aclosing(self._pieces(response, assembler)) as pieces:
                     async for piece in pieces:
+                        first = first or monotonic() - start
                         yield piece
         except StreamedError as error:
             raise self._trouble(200, error.body, request) from None
@@ -229,9 +230,16 @@ class HttpProvider:
         except (httpx.HTTPError, OSError) as error:
             if assembler.result() is None:  # otherwise the reply was already complete
                 raise self._fault(error) from error
-        yield self._reply(assembler.result(), body, request.max_output_tokens, monotonic() - start)
+        yield self._reply(assembler.result(), body, request.max_output_tokens, monotonic() - start, first)
 
-    def _reply(self, outcome: AssembledReply | None, body: dict[str, Json], cap_tokens: int, seconds: float) -> Reply:
+    def _reply(
+        self,
+        outcome: AssembledReply | None,
+        body: dict[str, Json],
+        cap_tokens: int,
+        seconds: float,
+        first_seconds: float = 0.0,
+    ) -> Reply:
         if outcome is None:
             raise self._other("the reply was cut off: it ended without its closing event", FAULT_RETRIES)
         try:
@@ -249,6 +257,8 @@ class HttpProvider:
             usage=outcome.usage,
             request_body=body,
             seconds=seconds,
+            first_seconds=first_seconds,
+            timings=outcome.timings,
         )
 
     async def _pieces(self, response: httpx.Response, assembler: Assembler) -> AsyncGenerator[Piece]:

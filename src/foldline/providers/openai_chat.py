@@ -186,6 +186,7 @@ class ChatAssembler:
         self._calls: list[dict[str, Json]] = []
         self._arguments: list[list[str]] = []
         self._usage: Mapping[str, Json] | None = None
+        self._timings: Mapping[str, Json] = {}
         self._reason: str | None = None
         self._closed = False
 
@@ -216,7 +217,7 @@ class ChatAssembler:
         reason = finish_reason_of(self._reason, calls=bool(self._calls), refused=refused)
         thoughts = any(message.get(name) for name in ("reasoning_content", "reasoning", "reasoning_details"))
         kept = thoughts or not says_nothing(message)
-        return AssembledReply((message,) if kept else (), reason, self._usage)
+        return AssembledReply((message,) if kept else (), reason, self._usage, self._timings)
 
     def _chunk(self, chunk: Mapping[str, Json], inner: str) -> Iterator[Piece]:
         if chunk.get("error"):
@@ -241,6 +242,7 @@ class ChatAssembler:
         own = chunk.get("x_groq")
         usage = chunk.get("usage") or (own.get("usage") if isinstance(own, Mapping) else None)
         self._usage = reported(usage) or self._usage
+        self._timings = reported(chunk.get("timings")) or self._timings
 
     def _delta(self, delta: Mapping[str, Json]) -> Iterator[Piece]:
         emitted = False  # some servers send one thought under two names

@@ -17,7 +17,7 @@ from foldline.catalog.prices import CacheRule, request_price
 from foldline.view.transcript import RentState, Seq, Usage
 from foldline.view.view import View
 
-__all__ = ["Bill", "Rent", "Rhythm", "foldable"]
+__all__ = ["Bill", "Rent", "Rhythm", "foldable", "pays_before_cold"]
 
 
 # The least share of a request that is worth a fold: where folding costs nothing (a cold cache, a provider without one),
@@ -176,6 +176,19 @@ class Rent:
         self.paid, self.spent = state.paid, state.spent
         self.rhythm = Rhythm(state.requests, state.turns, state.cold_turns, state.in_turn, state.newest_user)
         return True
+
+
+def pays_before_cold(bill: Bill, rule: CacheRule, *, question: float, chance: float) -> bool:
+    """Whether to fold now, while the prefix is warm, rather than after its cache has expired.
+
+    `question` is the price of the summary, in tokens at the full input price; `chance` that the session goes on at all.
+    Once the cache is cold, the next request writes whatever there is by then, the whole or what is folded. O(1).
+    """
+    if not rule.lifetime_seconds or bill.removable_tokens <= LEAST_SHARE * bill.used_tokens:
+        return False
+    whole = request_price(rule, bill.used_tokens, 0)
+    folded = request_price(rule, bill.used_tokens - bill.removable_tokens, 0)
+    return chance * (whole - folded) > question
 
 
 def foldable(view: View, since: Seq, keep_tokens: int, digest_share: float) -> Bill:

@@ -104,7 +104,7 @@ def proxy_of(
 ) -> Iterator[ServedProxy]:
     """A proxy over the upstream at an address."""
     lines: list[str] = []
-    proxy_settings = ProxySettings(**{"upstream": url, "summaries": False, **settings})
+    proxy_settings = ProxySettings(**{"upstream": url, "summaries": False, "ahead": False, **settings})
 
     async def opened(stack: AsyncExitStack) -> ASGI:
         environ = {"FOLDLINE_HOME": str(home)}

@@ -97,6 +97,8 @@ async def resume(chat: ChatLoop, argument: str) -> None:
             agent = await conversation.agent()
         count = plural(len(agent.session.whole().view.entries), "message")
         chat.screen.line(f"going on with {found}: {count}, ~{agent.session.context.view.tokens:,} tokens (/history)")
+        if (text := conversation.resume_text()) is not None:
+            chat.screen.line(text, "dim")
         return
     listed = [one for one in conversation.store.sessions() if one.id != conversation.id][:_LISTED]
     for one in listed:

@@ -180,3 +180,5 @@ def print_model(screen: Screen, conversation: AgentConversation, *, asks: bool =
         screen.field("session", "nothing is kept (--no-save)")
     elif conversation.id is not None:
         screen.field("session", f"{conversation.id}, resumed")
+        if (text := conversation.resume_text()) is not None:
+            screen.field("", text, "dim")

@@ -42,8 +42,7 @@ _PLAN_MODE: Final[Mapping[Mode, PlanMode]] = {"normal": "fold", "dry-run": "look
 _OVERFLOWS: Final = {"prompt_overflow", "output_overflow", "bytes_overflow", "request_too_large_for_rate"}
 _CHANGED_FOR: Final = {*_OVERFLOWS, "image", "document", "malformed"}  # cured by another request
 
-# With these statuses an unknown error may refer to a known defect of the request, such as an orphaned result.
-_INVALID: Final = (400, 422)
+_INVALID: Final = (400, 422)  # an unknown error may then mean a known defect of the request: an orphaned result
 
 # Each recovery sends fewer tokens than the last. The engine has five steps to make a request smaller, and the first
 # recovery may only learn the limit.
@@ -54,8 +53,7 @@ _MAX_RECOVERIES: Final = 6
 _MAY_OVERFLOW: Final = 0.5
 
 _MAX_ERROR_BYTES: Final = 1024 * 1024  # its wording stands at the beginning
-# A response that is not streamed is inspected before it is passed on, up to this size.
-_MAX_WHOLE_BYTES: Final = 32 * 1024 * 1024
+_MAX_WHOLE_BYTES: Final = 32 * 1024 * 1024  # of one that is not streamed, inspected before it is passed on
 
 _OWN_HEADERS: Final = b"x-foldline-"
 _END: Final = {"type": "http.response.body", "body": b"", "more_body": False}
@@ -102,6 +100,8 @@ class ProxyExchange:
             raise
         finally:
             self._emit()
+        if self.planned is not None and self.services.ahead is not None and 200 <= self.record.status < 300:
+            self.services.ahead.begin(self.planned, self.dialect, self.headers, self.target)
 
     async def refuse_too_large(self) -> None:
         """Refuse a request whose body is larger than the proxy accepts."""

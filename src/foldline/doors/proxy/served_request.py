@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from foldline.catalog.models import lookup
 from foldline.conversations.conversation_cache import PlannedRequest
+from foldline.display.resuming import resume_price
 from foldline.doors.proxy.request_head import dialect_of
 from foldline.view.standing_rules import StandingRule
 from foldline.view.tool_sizes import ToolSize
@@ -172,7 +173,7 @@ class ExchangeRecord:
             input_tokens=None if usage is None else usage.input_tokens,
             cached_tokens=None if usage is None else usage.cached_tokens,
             output_tokens=None if usage is None else usage.output_tokens,
-            summaries=summaries,
+            summaries=summaries if planned is None else (*summaries, *planned.take_asked()),
             summary_model=summary_model,
             recoveries=self.recoveries,
             failure=self.failure,
@@ -208,6 +209,10 @@ def report_headers(planned: PlannedRequest | None, record: ExchangeRecord, mode:
             "window": str(record.window_tokens),
             "session": planned.session,
         }
+        # What the next request costs once the cache has expired: the price of leaving the conversation for a while.
+        resuming = resume_price(lookup(plan.body.model[:_MODEL_CHARS]), plan.tokens)
+        if resuming is not None:
+            found["resume-usd"] = f"{resuming.cold_usd:.4f}"
         # Emptied as it is read: the client is warned once, not with each response from then on.
         if planned.cached.truncated:
             found["truncated"], planned.cached.truncated = planned.cached.truncated, ""

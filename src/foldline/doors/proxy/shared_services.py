@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from foldline.conversations.service import Conversations
+from foldline.doors.proxy.ahead import SummariesAfterResponses
 from foldline.doors.proxy.served_request import Listener, Mode
 from foldline.doors.proxy.summaries import SummaryClient
 from foldline.doors.proxy.upstream import Upstream
@@ -25,3 +26,4 @@ class ProxyServices:
     mode: Mode
     emit: Listener
     notice: Callable[[str], None]
+    ahead: SummariesAfterResponses | None = None

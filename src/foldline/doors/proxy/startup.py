@@ -19,6 +19,7 @@ from foldline.conversations.persistence import ConversationStore
 from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
 from foldline.conversations.store_guard import WorkerThreads
+from foldline.doors.proxy.ahead import SummariesAfterResponses
 from foldline.doors.proxy.app import MAX_REQUEST_BYTES, Proxy
 from foldline.doors.proxy.compaction.asked import CompactionParts
 from foldline.doors.proxy.compaction.native import CompactionSetting
@@ -47,7 +48,8 @@ MEMORY_BYTES: Final = 256 * 1024 * 1024
 class ProxySettings:
     """Settings of a proxy. `store` is a folder or the address of a database, None for none.
 
-    `window` overrides the window of every model, in tokens. `summary_model` writes the summaries in place of the
+    `window` overrides the window of every model, in tokens. With `ahead` the summary of the next fold is written after
+    a response, with the key of its client. `summary_model` writes the summaries in place of the
     conversation's own model. `compaction` says who compacts where a client asks for it, and `compaction_key` is the
     file of the key that signs what is made here, by default one in the user's folder.
     """
@@ -57,6 +59,7 @@ class ProxySettings:
     policy: str = "balanced"
     window: int | None = None
     summaries: bool = True
+    ahead: bool = True
     summary_model: str | None = None
     compaction: CompactionSetting = "auto"
     compaction_key: str | None = None
@@ -128,6 +131,7 @@ async def open_proxy(
             conversations=conversations,
             windows=windows,
             summaries=summaries,
+            ahead=_ahead(settings, conversations, summaries, stack, notice),
             mode=settings.mode,
             emit=_emitter(settings, [status, metrics, *listeners], stack),
             notice=notice,
@@ -140,6 +144,21 @@ async def open_proxy(
         sources = {"conversations": lambda: len(conversations), "streams": lambda: proxy.pending}
         metrics.watch(**sources, store_up=lambda: conversations.store_up)
         yield RunningProxy(Gate(proxy, rules), status.stop, _nothing if summaries is None else summaries.cancel)
+
+
+def _ahead(
+    settings: ProxySettings,
+    conversations: Conversations,
+    summaries: SummaryClient | None,
+    stack: AsyncExitStack,
+    notice: Callable[[str], None],
+) -> SummariesAfterResponses | None:
+    """What writes summaries after responses; None where it is off, or requests are not changed."""
+    if summaries is None or not settings.ahead or settings.mode != "normal":
+        return None
+    ahead = SummariesAfterResponses(conversations, summaries, notice)
+    stack.push_async_callback(ahead.aclose)  # closed before the summaries, and those before the conversations
+    return ahead
 
 
 def _emitter(
