@@ -58,11 +58,13 @@ class Asking:
     lines: list[str]
     key: str = "sk-one"
 
-    def post(self, path: str, body: Mapping[str, Any], *, key: str = "", **headers: str) -> httpx.Response:
+    def post(
+        self, path: str, body: Mapping[str, Any], *, key: str = "", seconds: float = 60, **headers: str
+    ) -> httpx.Response:
         """Send a body."""
         key = key or self.key
         named = {"x-api-key": key, "authorization": f"Bearer {key}", "anthropic-version": "2023-06-01", **headers}
-        return httpx.post(self.url + path, json=body, headers=named, timeout=60)
+        return httpx.post(self.url + path, json=body, headers=named, timeout=seconds)
 
     def ask(self, found: list[dict[str, Any]], *, key: str = "", path: str = "/v1/messages", **more: Any) -> Any:
         """Send messages of Anthropic."""

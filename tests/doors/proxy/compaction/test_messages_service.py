@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +236,43 @@ def test_a_refused_key_is_refused_and_no_digest_hides_it(tmp_path: Path, status:
         answer = client.ask(messages(), compaction={"type": "summarize"})
     assert answer.status_code == status
     assert answer.json()["type"] == "error"
+
+
+def test_a_model_for_summaries_that_the_key_may_not_use_is_replaced_by_a_digest(tmp_path: Path) -> None:
+    def script_of(body: Any) -> Any:
+        return FakeReply(status=403) if body["model"] == "cheap" else "Yes."
+
+    fake = FakeProvider(script_of, window_tokens=60_000)
+    with asking(tmp_path, fake=fake, summary_model="cheap") as client:
+        block = summarised(client, messages())
+        body = client.ask(messages(), context_management=compacting()).json()
+    assert block["content"].startswith("[Digest of")
+    assert [each["type"] for each in body["content"]] == ["compaction", "text"]
+
+
+def test_a_client_that_leaves_while_the_summary_is_written_is_reported_as_such(tmp_path: Path) -> None:
+    gate = threading.Event()
+
+    async def slow(number: int) -> None:
+        while not gate.is_set():
+            await asyncio.sleep(0.01)
+
+    fake = FakeProvider(lambda body: FakeReply(SUMMARY, gate=slow), window_tokens=60_000)
+    with asking(tmp_path, fake=fake) as client:
+        body = {"model": "m", "max_tokens": 400, "messages": messages(), "compaction": {"type": "summarize"}}
+        with pytest.raises(httpx.ReadTimeout):
+            client.post("/v1/messages", body, seconds=1)
+        gate.set()
+        for _ in range(200):
+            metrics = httpx.get(f"{client.url}/metrics").text
+            if 'outcome="left"' in metrics:
+                break
+            time.sleep(0.05)
+        assert 'outcome="left"' in metrics
+        # The summary was paid for, and is there when the client comes back.
+        again = client.ask(messages(), compaction={"type": "summarize"}).json()
+    assert again["content"][0]["content"].startswith(SUMMARY)
+    assert again["usage"]["iterations"][0]["input_tokens"] == 0
 
 
 # --- clearing ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +40,7 @@ _BETA_HEADER: Final = b"anthropic-beta"
 _FULL_SHARE: Final = 0.8
 
 # Parts that may be larger than their text: an image is named by its address, a file by its id.
-_LARGE_PART: Final = re.compile(rb'"(?:input_)?(?:image|image_url|document|file|file_id)"')
+_LARGE_PARTS: Final = (b'"image', b'"document"', b'"file', b'"input_image"', b'"input_file"')
 
 # Text counted on the event loop, some milliseconds of work. More goes into a thread.
 _MAX_INLINE_BYTES: Final = 64 * 1024
@@ -139,7 +138,8 @@ class Asked:
 
     def may_have(self, tokens: int) -> bool:
         """Whether the request may have so many tokens, by its length: each has at least one byte. O(size)."""
-        return len(self.body.raw) >= tokens or _LARGE_PART.search(self.body.raw) is not None
+        raw = self.body.raw
+        return len(raw) >= tokens or any(part in raw for part in _LARGE_PARTS)
 
     async def counted(self, messages: Sequence[Wire]) -> int:
         """Count the tokens of the request with these messages, as the upstream would count them. Raises InvalidInput.
@@ -201,11 +201,16 @@ class Asked:
                 exchange.summaries, exchange.summary_model = self.usages, self.summariser.asks.model
 
     def denied(self) -> ErrorResponse | None:
-        """The upstream's own refusal of the client's credential; None without one."""
-        error = None if self.summariser is None else self.summariser.error
-        if not isinstance(error, ProviderError) or error.failure.status not in (401, 403):
+        """The upstream's own refusal of the client's credential, which an answer made here must not hide; or None."""
+        summariser = self.summariser
+        error = None if summariser is None else summariser.error
+        if summariser is None or not isinstance(error, ProviderError):
             return None
-        return error_response(self.body.dialect, error.failure.status, error.failure.message)
+        # A key that may not use the model for summaries may still use its own.
+        own = summariser.asks.model == self.body.model
+        if error.failure.status != 401 and not (error.failure.status == 403 and own):
+            return None
+        return error_response(self.body.dialect, error.failure.status or 401, error.failure.message)
 
     async def go_on(
         self,

@@ -74,13 +74,11 @@ async def _compacted(asked: Asked, expanded: Expanded, edit: CompactAt, applied:
     if found is None:  # nothing is left to fold: the request goes on as it is
         await asked.go_on(expanded.messages, MessageEdit(applied, iterations=True))
         return
-    if (denied := asked.denied()) is not None:
-        await asked.answer(denied)
-        return
     block = block_of(asked.parts.key, asked.client, found, on_demand=False)
     warning = _BY_DIGEST.format(found.failure) if found.failure else ""
     if edit.pause:
-        await asked.answer(message_answer(asked.body, block, asked.usages, applied), warning=warning)
+        answer = asked.denied() or message_answer(asked.body, block, asked.usages, applied)
+        await asked.answer(answer, warning=warning)
         return
     # The messages that the next request will have in place of the block: the prompt stays the same, and cached.
     holder: Wire = {"role": "assistant", "content": [block]}
@@ -92,12 +90,9 @@ async def _summarised(asked: Asked, expanded: Expanded, on_demand: OnDemand) -> 
     """Answer a request for a summary with a signed block."""
     _check_finished(expanded.messages)
     found = await asked.summarised(expanded, instructions=on_demand.instructions)
-    if (denied := asked.denied()) is not None:
-        await asked.answer(denied)
-        return
     block = block_of(asked.parts.key, asked.client, found, on_demand=True)
     warning = _BY_DIGEST.format(found.failure) if found.failure else ""
-    await asked.answer(message_answer(asked.body, block, asked.usages, None), warning=warning)
+    await asked.answer(asked.denied() or message_answer(asked.body, block, asked.usages, None), warning=warning)
 
 
 def _check_finished(messages: Sequence[Wire]) -> None:

@@ -44,9 +44,6 @@ async def serve_responses(asked: Asked) -> None:
     if found is None:
         await asked.go_on(expanded.messages)
         return
-    if (denied := asked.denied()) is not None:
-        await asked.answer(denied)
-        return
     item = item_of(key, asked.client, found, window=False)
     # The items that the next request will have in its place: the prompt stays the same, and cached.
     shown = expand_items([item], key, asked.client, native=False).messages
