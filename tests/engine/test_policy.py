@@ -13,7 +13,7 @@ from foldline.reducers.base import Ask, Reducer, span_fold
 from foldline.reducers.digest import Digest
 from foldline.reducers.drop import DropGroups, SumUp
 from foldline.reducers.summarize import Summarize
-from foldline.view.budget import Need, Trigger
+from foldline.view.budget import Need, TokenLimits, Trigger
 from foldline.view.transcript import Fold, Usage
 from foldline.view.view import View
 
@@ -117,3 +117,36 @@ def test_figures_start_anew_at_a_summary_of_a_users_own_reducer() -> None:
     assert context.figures.total_prompt_tokens == sum(range(100, 108))
     assert any(isinstance(event, Fold) and event.reducer == "own" for event in context.prepare().folds)
     assert context.figures.total_prompt_tokens == 0
+
+
+# --- the landing, and what has just come -----------------------------------------------------------------------------
+
+
+def landing_after(sizes: list[int], *, decay: float) -> float:
+    """Where a policy lands at 10,000 tokens when its newest groups have these sizes, the newest last."""
+    policy = Policy(name="own", landing=0.4, newest_share=1.0, newest_decay=decay)
+    context = Context(window=100_000, max_output_tokens=0)
+    context.append({"role": "user", "content": "go"})
+    for size in sizes:
+        context.append({"role": "assistant", "content": "word " * size})
+    return policy.with_newest(4_000.0, context.view, TokenLimits(window_tokens=11_112, max_output_tokens=0))
+
+
+def test_small_groups_leave_the_landing_where_it_is() -> None:
+    assert landing_after([50] * 9, decay=0.0) == landing_after([50] * 9, decay=0.7) == 4_000
+
+
+def test_a_large_newest_group_raises_the_landing_by_itself() -> None:
+    assert landing_after([50, 3_000], decay=0.0) > 5_000
+    assert landing_after([3_000, 50], decay=0.0) == 4_000, "without a decay those before it do not count"
+
+
+def test_with_a_decay_groups_before_the_newest_count_less_and_less() -> None:
+    at = [landing_after([3_000, *[50] * behind], decay=0.7) for behind in range(1, 5)]
+    assert at[0] > 4_500
+    assert at == sorted(at, reverse=True)
+    assert at[-1] < at[0]
+
+
+def test_no_landing_rises_so_far_that_the_next_message_folds_again() -> None:
+    assert landing_after([9_000] * 3, decay=0.9) == 0.92 * 10_000

@@ -82,6 +82,9 @@ FOR_AMOUNTS: tuple[Reducer, ...] = (Digest(), DropGroups(), Minimum())
 # Share of the landing that the newest group usually takes: the landing has room for so much of it by itself.
 USUAL_NEWEST = 0.2
 
+# A group that counts less than this is not looked at.
+LEAST_WEIGHT = 0.05
+
 # Share of the input limit above which no landing rises: the next reply and result must find room, or it folds again.
 MOST_LANDING = 0.92
 
@@ -105,6 +108,8 @@ class Policy:
     landing: float | None = 0.60
     newest_share: float = 0.0
     """Share of the newest group that is added to the landing where the group is large."""
+    newest_decay: float = 0.0
+    """What a group counts there of the one after it; at 0 the newest counts alone."""
     guard: tuple[Reducer, ...] = ()
     always: tuple[Reducer, ...] = ()
     reducers: tuple[Reducer, ...] = ()
@@ -139,9 +144,22 @@ class Policy:
         """
         if not self.newest_share or not landing_tokens:
             return landing_tokens
-        newest = view.between(view.last_block, len(view.tiles))
-        more = self.newest_share * max(0.0, newest - USUAL_NEWEST * landing_tokens)
+        usual = USUAL_NEWEST * (1 + self.newest_decay) * landing_tokens
+        more = self.newest_share * max(0.0, self._newest_tokens(view) - usual)
         return max(landing_tokens, min(MOST_LANDING * limits.input_tokens, landing_tokens + more))
+
+    def _newest_tokens(self, view: View) -> float:
+        """Tokens of the newest group, and of those before it since the last fold, ever less of each. O(1)."""
+        first = view.last_block
+        total, weight = float(view.between(first, len(view.tiles))), 1.0
+        while first > 0 and self.newest_decay:
+            leading = view.tiles[first].leading
+            weight *= 1.0 if leading is None or leading.role != "assistant" else self.newest_decay
+            first -= 1
+            if weight < LEAST_WEIGHT or view.tiles[first].fold is not None or view.tiles[first].system:
+                break
+            total += weight * view.tiles[first].tokens
+        return total
 
     def ask_at_tokens(self, limits: TokenLimits) -> int:
         """Size at which the user is to be asked; 0 for a policy that never asks."""
