@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 from foldline.adapters.adapter import Adapter
+from foldline.adapters.content_blocks import counted_block, restored_blocks
 from foldline.adapters.model_call import AdapterSettings, ModelCall, ShownCall
+from foldline.codecs.blocks import same_items
 from foldline.engine.context import Context
 from foldline.errors import MissingExtra
 from foldline.messages import Json, Wire
@@ -25,7 +27,6 @@ try:
         ChatMessage,
         HumanMessage,
         RemoveMessage,
-        SystemMessage,
         ToolMessage,
     )
     from langchain_core.tools import BaseTool
@@ -43,7 +44,6 @@ _ROLES: Final[Mapping[str, str]] = {"human": "user", "ai": "assistant", "system"
 _THOUGHTS: Final = frozenset({"thinking", "redacted_thinking"})
 # Calls stand in `tool_calls` as well, whatever form a provider's integration gives them among the content.
 _CALLS: Final = frozenset({"tool_use", "function_call", "tool_call", "input_json_delta", "invalid_tool_call"})
-_IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 
 
 class LangChainMessages:
@@ -64,7 +64,9 @@ class LangChainMessages:
         if isinstance(content, str):
             wire["content"] = content
         else:
-            wire["content"] = [_block(block, role) for block in content if _type(block) not in _THOUGHTS | _CALLS]
+            wire["content"] = [
+                counted_block(block, role) for block in content if _type(block) not in _THOUGHTS | _CALLS
+            ]
             if thoughts := [block for block in content if _type(block) in _THOUGHTS]:
                 wire["thinking_blocks"] = thoughts
         if isinstance(message, AIMessage) and (calls := _calls(message)):
@@ -82,24 +84,6 @@ class LangChainMessages:
 
 def _type(block: str | Mapping[str, Any]) -> str:
     return "text" if isinstance(block, str) else str(block.get("type"))
-
-
-def _block(block: str | Mapping[str, Any], role: str) -> Json:
-    if isinstance(block, str):
-        return {"type": "text", "text": block}
-    if block.get("type") not in _IMAGES:
-        return block
-    # Only what is counted: the block itself goes out in its own form. Results hold text in Chat Completions.
-    if role != "user":
-        return {"type": "text", "text": "[image]"}
-    source = block.get("source")
-    source = source if isinstance(source, Mapping) else block
-    data = source.get("base64") or source.get("data")
-    kind = source.get("mime_type") or source.get("media_type") or "image/png"
-    url = source.get("url") or block.get("image_url")
-    if isinstance(data, str):
-        url = {"url": f"data:{kind};base64,{data}"}
-    return {"type": "image_url", "image_url": {"url": url} if isinstance(url, str) else url}
 
 
 def _calls(message: AIMessage) -> list[Json]:
@@ -133,14 +117,14 @@ def _made(wire: Wire) -> BaseMessage:
             return AIMessage(content=content, tool_calls=_tool_calls(wire))
         case "tool":
             return ToolMessage(content=content, tool_call_id=wire["tool_call_id"])
-        case "system":
-            return SystemMessage(content=content)
-        case _:
+        case _:  # system text too: not every provider takes it among the messages
             return HumanMessage(content=content)
 
 
 def _copied(wire: Wire, original: BaseMessage, before: Wire) -> BaseMessage:
     """A copy of a message with what differs between its JSON `before` and the JSON to send."""
+    if wire["role"] != before["role"]:
+        return _made(wire)
     update: dict[str, Any] = {}
     if wire.get("content") != before.get("content") or wire.get("thinking_blocks") != before.get("thinking_blocks"):
         update["content"] = _content(wire, original, before)
@@ -151,22 +135,26 @@ def _copied(wire: Wire, original: BaseMessage, before: Wire) -> BaseMessage:
             update["content"] = [_with_arguments(block, wire) for block in content]
     if wire.get("tool_call_id") != before.get("tool_call_id"):
         update["tool_call_id"] = wire["tool_call_id"]
-    return original.model_copy(update=update)
+    # What only a rule of Chat Completions has changed is as it was: LangChain has a form of its own for each provider.
+    return original if update == {"content": original.content} else original.model_copy(update=update)
 
 
 def _content(wire: Wire, original: BaseMessage, before: Wire) -> Any:
-    content = wire.get("content") or ""
     if isinstance(original.content, str):
-        return content
-    shown = [{"type": "text", "text": content}] if isinstance(content, str) else list(content)
-    waiting = [block for block in original.content if _type(block) not in _THOUGHTS | _CALLS]
-    pairs = list(zip(before["content"], waiting, strict=True))
+        return wire.get("content") or ""
+    own = [block for block in original.content if _type(block) not in _THOUGHTS | _CALLS]
+    sent = iter(restored_blocks(wire, before, own))
     out: list[Any] = []
-    for block in shown if content else []:
-        at = next((at for at, (read, _) in enumerate(pairs) if read == block), None)
-        out.append(block if at is None else pairs.pop(at)[1])
-    thoughts = [block for block in original.content if _type(block) in _THOUGHTS] if "thinking_blocks" in wire else []
-    return [*thoughts, *out, *(block for block in original.content if _type(block) in _CALLS)]
+    for block in original.content:
+        if _type(block) in _THOUGHTS:
+            out += [block] if "thinking_blocks" in wire else []
+        elif _type(block) in _CALLS:
+            out.append(block)
+        else:
+            out += next(sent)
+    for added in sent:
+        out += added
+    return original.content if same_items(out, original.content) else out
 
 
 def _with_arguments(block: Any, wire: Wire) -> Any:
@@ -227,7 +215,7 @@ class FoldlineMiddleware(AgentMiddleware[Any, Any, Any]):
             model=_first_text(model, "model_name", "model", "model_id"),
             system=system
             if system is None or isinstance(system, str)
-            else [_block(block, "system") for block in system],
+            else [counted_block(block, "system") for block in system],
             tools=self._definitions(request.tools),
             window=profile.get("max_input_tokens"),
             max_output_tokens=_cap(request),

@@ -92,6 +92,29 @@ class Driver:
 # --- the laws of messages ---------------------------------------------------------------------------------------------
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+DATA = "QUJD" * 1_000
+# Blocks of LangChain and of several providers' integrations.
+BLOCKS = [
+    {"text": "without a type"},
+    {"json": {"a": 1}},
+    {"type": "text", "text": "cited", "citations": [{"type": "char_location"}]},
+    {"type": "file", "base64": DATA, "mime_type": "application/pdf"},
+    {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{DATA}", "filename": "a.pdf"}},
+    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": DATA}},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+    {"type": "image", "base64": DATA, "mime_type": "image/heic"},
+    {"type": "image", "url": "https://example.org/a.png"},
+    {"type": "image", "file_id": "file_1"},
+    {"type": "media", "mime_type": "image/png", "data": PNG},
+    {"type": "audio", "base64": DATA, "mime_type": "audio/wav"},
+    {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}},
+    {"type": "reasoning", "reasoning": "hm", "extras": {"signature": "sig"}},
+    {"type": "server_tool_call", "name": "web_search", "args": {}, "id": "w1"},
+    {"type": "server_tool_result", "tool_call_id": "w1", "output": "found"},
+    {"type": "non_standard", "value": {"x": [1, 2]}},
+    {"image": {"format": "png", "source": {"bytes": DATA}}},
+]
+OWN_FORMS = True
 CALL = {"name": "read_part", "args": {"part": 1}, "id": "c1", "type": "tool_call"}
 
 
@@ -127,6 +150,9 @@ def samples(folder):
         ToolMessage("part 1", tool_call_id="c1", id="o", artifact=[1], status="error"),
         ToolMessage([{"type": "text", "text": "a picture"}, image], tool_call_id="c1", id="p"),
         RemoveMessage("x"),
+        *(HumanMessage([block, "hi"], id=f"hb{n}") for n, block in enumerate(BLOCKS)),
+        *(AIMessage([block, {"type": "text", "text": "hi"}], id=f"ab{n}") for n, block in enumerate(BLOCKS)),
+        *(ToolMessage([block, "hi"], tool_call_id="c1", id=f"tb{n}") for n, block in enumerate(BLOCKS)),
     ]
 
 
