@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from statistics import median
 from types import FrameType
 
+import pytest
+
 import foldline
 from foldline.engine.context import Context
 from foldline.tokens import ESTIMATE
@@ -67,3 +69,30 @@ def test_the_text_of_a_result_is_counted_once_on_its_way_into_a_request() -> Non
     ]
     assert len(results) == 19
     assert [counted.count(text) for text in results] == [1] * 19
+
+
+@pytest.mark.parametrize(
+    ("policy", "folding", "between"),
+    [
+        ("balanced", 25_000, 2_600),  # 21,700 and 2,260 when this was written; a fold was 48,000 before
+        ("economical", 29_500, 5_000),  # 25,000 and 4,340; 45,000
+        ("quality", 18_500, 2_300),  # 16,100 and 2,000; 30,700
+        ("cost", 19_000, 3_500),  # 16,600 and 3,020; 32,600
+    ],
+)
+def test_a_fold_in_a_long_session_enters_no_more_functions_than_it_has_to(
+    policy: str, folding: int, between: int
+) -> None:
+    context = Context(policy=policy, window=16_000, max_output_tokens=0)
+    folds: list[int] = []
+    others: list[int] = []
+    for turn, new in enumerate(session(1_400)):
+        names: list[str] = []
+        with entered(names.append):
+            context.extend(new)
+            request = context.prepare()
+        if turn > 300:
+            (folds if request.folds else others).append(len(names))
+    assert len(folds) >= 5
+    assert median(folds) <= folding
+    assert max(others) <= between, "turns between folds read ahead in batches"

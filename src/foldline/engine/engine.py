@@ -35,6 +35,7 @@ from foldline.reducers.base import Ask, Move, Reducer
 from foldline.reducers.digest import FallbackDigest
 from foldline.reducers.images import OldMedia
 from foldline.reducers.minimum import floor_of, too_large, too_many, too_many_bytes
+from foldline.reducers.reading import ReadAhead
 from foldline.tokens import message_tokens, wire_bytes
 from foldline.view.budget import Need, Pressure, TokenLimits, limited
 from foldline.view.calibration import Meter
@@ -91,6 +92,7 @@ class Engine:
     """Input of the last request that this model answered, as the provider counted it."""
     examined_to: Seq = -1
     """`next_seq` at the last look: preparing twice without news is one need, and folds nothing more."""
+    reading: ReadAhead = field(default_factory=ReadAhead)
     folding: Folding | None = None
     """The call that is running; None while every one of them waits for a model."""
     summary_usage: list[Usage] = field(default_factory=list)
@@ -139,6 +141,8 @@ class Engine:
             raise InvalidInput("no messages", place="messages")
         with self.active(folding):
             yield from self.fit(folding.has_model)
+        if not folding.folds and self.policy.reducers:
+            self.reading.go_on(recorder.view, self.limits.input_tokens)
         return self._request()
 
     def _request(self) -> Request:
@@ -545,19 +549,16 @@ class Engine:
             )
 
         need: Need | None = None
-        waiting = list(reducers)
-        while waiting:
-            reducer = waiting.pop(0)
+        row = tuple(reducers)
+        for at, reducer in enumerate(row):
             if landed():
                 return
-            # The need is made anew after each fold, and `landed` is asked before each: a proposal is made against the
-            # view as it was, and an earlier fold may have been enough.
+            # Anew after each fold, and `landed` before each: an earlier fold may have been enough.
             view = self.recorder.view
-            asks = with_model and self.may_ask(reducer.name)
             need = need or self.need(pressure, target_tokens)
             if target_tokens > 0 and not with_model and until is None:
-                need = replace(need, followers=tuple(waiting))
-            for move in (yield from self.proposals(reducer, need, asks=asks)):
+                need = replace(need, followers=row[at + 1 :])
+            for move in (yield from self.proposals(reducer, need, asks=with_model and self.may_ask(reducer.name))):
                 need = None
                 if landed():
                     return

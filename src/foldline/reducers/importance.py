@@ -93,7 +93,7 @@ def _worth(view: View, entry: Entry) -> float:
 
 def text_importance(texts: Sequence[str], view: View, *, failed: bool = False) -> float:
     """The weight of texts by references since and by failures, about 1 for most. O(size), of known ones O(names)."""
-    text = "\n".join(texts)
+    text = texts[0] if len(texts) == 1 else "\n".join(texts)
     whole = len(texts) == 1 or len(text) > _MOST_CHARS
     named = view.texts.names(text) if whole else frozenset[str]().union(*map(view.texts.names, texts))
     used = sum(map(view.name_counts.__contains__, named))

@@ -14,7 +14,7 @@ from itertools import accumulate, chain, islice
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from foldline.text.identifiers import ALARM, names_of_each
+from foldline.text.identifiers import ALARM, names, names_of_each
 from foldline.text.recent import RecentValues
 
 __all__ = [
@@ -144,7 +144,8 @@ def passages_of(
 def _read(texts: Sequence[str]) -> Iterator[ScoredPiece]:
     """Yield what there is to know of each piece. O(size)."""
     signs = _signs(texts)
-    for place, (text, names_here) in enumerate(zip(texts, names_of_each(texts), strict=True)):
+    found = names_of_each(texts) if len(texts) > 1 else map(names, texts)
+    for place, (text, names_here) in enumerate(zip(texts, found, strict=True)):
         weight, lines = len(text) // 4 + LEAST_WEIGHT, text.count("\n") + 1  # joined lines count as one of them
         yield ScoredPiece(names_here, signs.get(place, 0), weight, lines, (weight / lines + 2) ** 0.8)
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import fsum
 from types import MappingProxyType
@@ -143,8 +143,8 @@ def extract(
     picked = _Picked(lines, dict.fromkeys(kept, _KEPT))
     room -= sum(lines.pieces[place].weight for place in kept)
     room -= picked.add_edges(room * edge)
-    shown = set(seen).union(*picked.names())
-    picked.add_best(_scores(picked, name_counts, seen), shown, room)
+    seen = seen if isinstance(seen, Set) else frozenset(seen)  # not copied: a digest has shown many names
+    picked.add_best(_scores(picked, name_counts, seen), seen, room)
     return picked.within(limit, count) or "".join(clip_tokens(text, limit, counter))
 
 
@@ -187,9 +187,10 @@ class _Picked:
                 self.scores[place] = _EDGE - (len(self.scores) - len(kept))
         return added
 
-    def add_best(self, scores: Mapping[int, float], shown: set[str], room: float) -> None:
-        """Add the lines with the best scores. Those whose names are all shown already come last."""
+    def add_best(self, scores: Mapping[int, float], seen: Set[str], room: float) -> None:
+        """Add the lines with the best scores. Those whose names are all shown already, or `seen`, come last."""
         lines, numbers = self.lines, self.lines.numbers
+        shown = set[str]().union(*self.names())
         again: list[int] = []
         # A stable sort: of two with the same score the first comes first.
         for place in sorted(scores, key=scores.__getitem__, reverse=True):
@@ -201,7 +202,7 @@ class _Picked:
             cost = piece.weight + (0 if joins else 2)
             if cost > room:
                 continue
-            if piece.names <= shown:
+            if piece.names.difference(shown) <= seen:
                 again.append(place)
                 continue
             shown |= piece.names
