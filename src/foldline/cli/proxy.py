@@ -90,6 +90,12 @@ _MIB: Final = 2**20
 @click.option(
     "--grace-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time for answers to finish."
 )
+@click.option(
+    "--short-tools",
+    type=click.IntRange(0),
+    metavar="TOKENS",
+    help="Cut descriptions of tools until all definitions take so many tokens.",
+)
 @click.option("--otel", is_flag=True, help="Report each request to OpenTelemetry (settings: OTEL_*).")
 @in_one_line
 def proxy(

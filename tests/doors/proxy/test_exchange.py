@@ -574,3 +574,23 @@ def test_a_report_that_cannot_be_true_is_told_on_the_page_of_the_server(tmp_path
     with proxied(FakeProvider(FakeReply("ok", input_tokens=40_000)), tmp_path, window=50_000) as proxy:
         Client(proxy, "openai-chat").ask("word " * 5_000)
     assert any("40,000 input tokens" in line and "something else" in line for line in proxy.lines)
+
+
+@pytest.mark.parametrize("mode", ["normal", "dry-run", "strict"])
+def test_descriptions_of_tools_are_cut_where_that_is_asked_for_and_nothing_may_be_kept_as_it_came(
+    mode: str, tmp_path: Path
+) -> None:
+    text = "Reads a file. It says how each line of it begins, and how it ends, and what lies in between. " * 4
+    tools = [{"name": "read", "description": text, "input_schema": {"type": "object", "properties": {}}}]
+    fake = FakeProvider(["Yes.", "Yes."], window_tokens=8_000)
+    headers = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
+    with (
+        serve(fake) as served,
+        proxy_of(served.url, tmp_path, mode=mode, short_tools=10) as proxy,
+        httpx.Client(base_url=proxy.url, headers=headers) as client,
+    ):
+        for _ in range(2):
+            asked = request_of("anthropic", [{"role": "user", "content": "Read."}], tools=tools)
+            assert client.post("/v1/messages", json=asked).status_code == 200
+    sent = [request.body["tools"][0]["description"] for request in fake.requests]
+    assert sent == ["Reads a file. […]" if mode == "normal" else text] * 2

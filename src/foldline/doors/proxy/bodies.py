@@ -14,6 +14,7 @@ from foldline.codecs import dialect_named
 from foldline.codecs.limits import MARKERS
 from foldline.conversations.incoming_request import with_valid_markers
 from foldline.conversations.request_body import FORMS, RequestBody, read_body
+from foldline.conversations.short_tools import with_short_tools
 from foldline.doors.proxy.request_head import ENCODING, Headers, encoding, is_streamed_at, media_type, model_at
 from foldline.errors import InvalidInput
 from foldline.messages import Json
@@ -163,20 +164,32 @@ class ClientRequest:
 
 
 async def read_client_request(
-    raw: bytes, headers: Headers, dialect: str, path: str, *, max_bytes: int, mend_markers: bool = False
+    raw: bytes,
+    headers: Headers,
+    dialect: str,
+    path: str,
+    *,
+    max_bytes: int,
+    mends: bool = False,
+    short_tools: int | None = None,
 ) -> ClientRequest:
-    """Read a request. With `mend_markers`, cache markers that its provider would refuse are left out. O(size).
+    """Read a request. With `mends`, cache markers that its provider would refuse are left out. O(size).
+
+    `short_tools` is the size in tokens to which descriptions of tools are cut, then too.
 
     Raises InvalidInput, and TooLarge for one that inflates to more than `max_bytes`.
     """
     plain = await inflate(raw, encoding(headers), max_bytes)
     body = read_body(FORMS[dialect], plain, addressed=model_at(path), streamed=is_streamed_at(path))
+    short = with_short_tools(body, short_tools) if mends and short_tools is not None else None
     # With a part of the conversation at the provider, nobody here knows how many markers the whole has.
-    mended = with_valid_markers(body) if mend_markers and not body.elsewhere else None
-    if mended is None:
+    mended = with_valid_markers(short or body) if mends and not body.elsewhere else None
+    changed = mended or short
+    if changed is None:
         return ClientRequest(body, raw, headers)
     # The changed body is plain, so its coding must not be announced any more.
-    return ClientRequest(mended, mended.raw, [each for each in headers if each[0] != ENCODING], _SETTLED)
+    plain_headers = [each for each in headers if each[0] != ENCODING]
+    return ClientRequest(changed, changed.raw, plain_headers, "" if mended is None else _SETTLED)
 
 
 # --- stream events ----------------------------------------------------------------------------------------------------

@@ -124,11 +124,10 @@ class ProxyExchange:
 
     async def _plan(self, raw: bytes) -> bytes | None:
         """Read the request and return the bytes to send on; None when the request was refused here."""
-        normal = self.services.mode == "normal"
+        asked = raw, self.headers, self.dialect, self.record.path
+        mends, short = self.services.mode == "normal", self.services.short_tools
         try:
-            request = await read_client_request(
-                raw, self.headers, self.dialect, self.record.path, max_bytes=self.max_bytes, mend_markers=normal
-            )
+            request = await read_client_request(*asked, max_bytes=self.max_bytes, mends=mends, short_tools=short)
         except InvalidInput as error:  # the upstream's own error says what is wrong with it
             self.record.warning = f"passed on unread: {error}"
             return raw

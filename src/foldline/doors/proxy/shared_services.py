@@ -27,3 +27,4 @@ class ProxyServices:
     emit: Listener
     notice: Callable[[str], None]
     ahead: SummariesAfterResponses | None = None
+    short_tools: int | None = None

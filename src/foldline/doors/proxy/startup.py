@@ -51,7 +51,8 @@ class ProxySettings:
     `window` overrides the window of every model, in tokens. With `ahead` the summary of the next fold is written after
     a response, with the key of its client. `summary_model` writes the summaries in place of the
     conversation's own model. `compaction` says who compacts where a client asks for it, and `compaction_key` is the
-    file of the key that signs what is made here, by default one in the user's folder.
+    file of the key that signs what is made here, by default one in the user's folder. `short_tools` is the size in
+    tokens to which descriptions of tools are cut, None for no cut.
     """
 
     upstream: str
@@ -69,6 +70,7 @@ class ProxySettings:
     connect_seconds: float = 10.0
     silence_seconds: float = 600.0
     otel: bool = False
+    short_tools: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ async def open_proxy(
             mode=settings.mode,
             emit=_emitter(settings, [status, metrics, *listeners], stack),
             notice=notice,
+            short_tools=settings.short_tools,
         )
         tools = tool_routes(conversations, owner=owner, has_token=rules.token is not None)
         own_app = _own_app([*tools, *routes(status, metrics)])
