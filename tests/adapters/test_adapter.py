@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -342,22 +341,22 @@ def test_a_summary_is_written_by_whichever_function_the_side_has() -> None:
         asked.append("async")
         return "Goal: read the files."
 
+    async def sent(shown: ShownCall[Note]) -> None:
+        assert shown.messages
+
     for settings, expected in (
-        ({"summarize": summarize}, ["sync", "sync"]),
-        ({"summarize": summarize, "summarize_async": summarize_async}, ["sync", "async"]),
-        ({"summarize_async": summarize_async}, ["async"]),
+        ({"summarize": summarize}, ("sync", "sync")),
+        ({"summarize": summarize, "summarize_async": summarize_async}, ("sync", "async")),
+        ({"summarize_async": summarize_async}, ("", "async")),
     ):
+        adapter: Adapter[Note] = Adapter(TOY, {"window": 3_000, "policy": "balanced", **settings})  # type: ignore[typeddict-item]
         asked.clear()
-        adapter: Adapter[Note] = Adapter(TOY, {"window": 3_000, "policy": "quality", **settings})  # type: ignore[typeddict-item]
-        adapter.call(ModelCall(messages=notes(20), key=1), lambda shown: None, lambda answer: None)
-
-        async def nothing(shown: ShownCall[Note]) -> None:
-            assert shown.messages
-
-        call: ModelCall[Note] = ModelCall(messages=notes(20), key=2)
-        asyncio.run(adapter.call_async(call, nothing, lambda answer: None))
-        assert [one for one, later in pairwise([*asked, ""]) if one != later] in (expected, expected[:1])
-        assert set(asked) == set(expected)
+        adapter.call(ModelCall(messages=notes(40), key=1), lambda shown: None, lambda answer: None)
+        assert set(asked) == {*expected[:1]} - {""}
+        asked.clear()
+        call: ModelCall[Note] = ModelCall(messages=notes(40), key=2)
+        asyncio.run(adapter.call_async(call, sent, lambda answer: None))
+        assert set(asked) == {expected[1]}
 
 
 @pytest.mark.parametrize(
