@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cProfile
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foldline.text.identifiers import names
 from foldline.text.memory import TextMemory
 from foldline.text.shorten import Mode, clip_bytes, clip_tokens, extract, first_line, head_and_tail, largest
 from foldline.tokens import ESTIMATE
@@ -203,6 +205,55 @@ def test_names_that_are_shown_elsewhere_do_not_count_again() -> None:
     lines += ["filler words without names here"] * 100
     out = extract("\n".join(lines), 60, ESTIMATE, seen={"src/known_file.py"}, edge=0.1)
     assert "src/other_file.py" in out
+
+
+LONG_ROWS = [f"entry number {n} of handler_{n} " + "with many plain words " * 12 for n in range(40)]
+
+
+def test_names_stand_alone_where_their_lines_do_not_fit() -> None:
+    text = "\n".join(LONG_ROWS)
+    plain = extract(text, 200, ESTIMATE, edge=0.0)
+    out = extract(text, 200, ESTIMATE, edge=0.0, named=0.25)
+    assert len(names(out)) > 2 * len(names(plain))
+    assert names(out) <= names(text)
+    assert ESTIMATE.text(out) <= 200
+    whole = [line for line in out.split("\n") if not line.startswith("…")]
+    assert whole
+    assert set(whole) <= set(LONG_ROWS)
+
+
+def test_names_in_a_gap_keep_their_order_and_are_told_once() -> None:
+    out = extract("\n".join(LONG_ROWS), 200, ESTIMATE, edge=0.0, named=0.5, seen={"handler_7"})
+    numbers = [int(number) for number in re.findall(r"handler_(\d+)", out)]
+    assert numbers == sorted(set(numbers))
+    assert 7 not in numbers
+
+
+def test_names_that_were_used_or_repeated_come_first() -> None:
+    rows = [*LONG_ROWS, *(f"{'plain words ' * 30} again_once" for _ in range(9))]
+    out = extract("\n".join(rows), 60, ESTIMATE, {"handler_31": 2}, edge=0.0, named=1.0)
+    assert "handler_31" in out
+    assert "again_once" in out
+
+
+def test_with_no_room_of_their_own_names_get_what_no_line_fits_in() -> None:
+    text = "\n".join(LONG_ROWS)
+    lines = [line for line in extract(text, 200, ESTIMATE).split("\n") if line != "…"]
+    out = extract(text, 200, ESTIMATE, named=0.0)
+    assert set(lines) <= set(out.split("\n"))
+    assert len(names(out)) > len(names("\n".join(lines)))
+
+
+@given(texts, st.integers(8, 200), st.sampled_from([0.0, 0.25, 1.0]))
+def test_an_extract_with_names_is_within_its_limit(text: str, limit: int, named: float) -> None:
+    out = extract(text, limit, ESTIMATE, edge=0.0, named=named)
+    assert ESTIMATE.text(out) <= limit
+
+
+def test_an_extract_of_an_extract_keeps_no_gap_as_its_end() -> None:
+    first = extract("\n".join(LONG_ROWS), 300, ESTIMATE, named=0.3)
+    again = extract(first, 200, ESTIMATE, edge=0.5, named=0.3)
+    assert names(again) <= names(first)
 
 
 def test_hundreds_of_thousands_of_short_lines_are_looked_at_by_the_dozen() -> None:

@@ -117,20 +117,21 @@ class DigestItems:
     items: tuple[tuple[str, bool], ...]
 
 
-# A piece that would get fewer tokens is left out.
-LEAST_PIECE_TOKENS = 4
+LEAST_PIECE_TOKENS = 4  # a piece that would get fewer tokens is left out
 
 # What users clearly laid down takes at most 1/RULES of the target, in each digest.
 RULES = 8
 
-# Labels of the result of a call.
-GAVE, FAILED = "  gave: ", "  failed: "
+GAVE, FAILED = "  gave: ", "  failed: "  # labels of the result of a call
 
 # Put before lines of results and of the agent that begin as lines of a digest do.
 INDENT = "    "
 
-# The size of a digest beside its items.
-FRAME_TOKENS = 40
+# Shares of the room of a text: of its ends in words of the agent and in earlier digests, of its ends in calls and
+# results (names tell more there than position), and of names without their lines.
+WORDS_EDGE, EDGE, NAMED = 0.25, 0.0, 0.25
+
+FRAME_TOKENS = 40  # the size of a digest beside its items
 
 
 def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Message:
@@ -142,8 +143,9 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     items = without_repeats(_items(view, start, stop))
     words = [item for item in items if item.user]
     action_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
-    # The notice of what is left out is counted although it may not be needed; 4 is what a message costs by itself.
-    room = limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4
+    # Counted too: the notice of what is left out, needed or not, and 4 that a message costs by itself. Joined lines are
+    # up to a fortieth more than the sum of them, since a break before a sign or an indent is a token and a third.
+    room = (limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4) * 39 // 40
     # First the user's words. Clear instructions may take 4/5 of the room: whoever forgets them does the wrong thing,
     # while a result can be read again. All other words share half of the room, or what the actions leave.
     spent = keep_instructions(words, room * 4 // 5, CERTAIN, view)
@@ -259,7 +261,7 @@ def _items(view: View, start: Seq, stop: Seq) -> list[DigestItem]:
 
 def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> DigestItem:
     sizes = [view.texts.tokens(label + text) + 1 for label, text in pieces]
-    tokens = (2 if user else 0) + sum(sizes)
+    tokens = (2 if user else 0) + sum(sizes) + len(sizes) - 1  # joined lines are a little more than the sum of them
     worthy = 1.0 if user else text_importance([text for _, text in pieces], view)
     return DigestItem(pieces, sizes, tokens, user, worth=worthy)
 
@@ -267,21 +269,22 @@ def _item(view: View, pieces: list[tuple[str, str]], user: bool) -> DigestItem:
 def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
     """The text of an item cut to its limit: small pieces whole, the large ones share what is left."""
     out: dict[int, str] = {}
-    left = item.limit
     sizes = item.sizes
+    left = item.limit - len(sizes) + 1
     order = sorted(range(len(sizes)), key=lambda i: sizes[i])
     while len(order) > 1 and left // len(order) < min(LEAST_TOKENS, sizes[order[0]]):
         order.pop()  # one small piece whole says more than several cut to nothing
     for count, index in enumerate(order):
         label, text = item.pieces[index]
         room = left // (len(order) - count)
-        most = room - view.texts.tokens(label) - 1
+        most = room - (view.texts.tokens(label) + 1 if label else 0) - 1
         if most < LEAST_PIECE_TOKENS and sizes[index] > room:
             continue
         if sizes[index] > room:
             # Of a long text the size with its label is close enough; counting it again would cost its length.
             total = sizes[index] - 1 if not label else sizes[index] if len(text) > FULLY_SCORED_CHARS else None
-            text = _cut(item, text, most, view, seen, total=total)
+            edge = EDGE if label not in ("", ASSISTANT, NOTE) else WORDS_EDGE
+            text = _cut(item, text, most, view, seen, edge=edge, total=total)
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text if item.user else _indented(text, bare=not label)}"
@@ -304,14 +307,14 @@ def _indented(text: str, *, bare: bool) -> str:
     return first + re.sub(_LIKE_OURS, lambda found: INDENT if found.start() else "", text)
 
 
-def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, total: int | None) -> str:
+def _cut(item: DigestItem, text: str, limit: int, view: View, seen: set[str], *, edge: float, total: int | None) -> str:
     """A text cut to its limit; a user's by sentences, kept ones first. `total` are its tokens, if known."""
+    counter, counts, known = view.counter, view.name_counts, view.texts
     if not item.user:
-        known = view.texts
-        return extract(text, limit, view.counter, view.name_counts, edge=0.25, seen=seen, total=total, memory=known)
+        return extract(text, limit, counter, counts, edge=edge, seen=seen, named=NAMED, total=total, memory=known)
     if item.kept:
         text, total = by_sentence(text), total if len(text) > FULLY_SCORED_CHARS else None
-    return extract(text, limit, view.counter, view.name_counts, edge=0.6, seen=seen, pinned=item.kept, total=total)
+    return extract(text, limit, counter, counts, edge=0.6, seen=seen, pinned=item.kept, total=total)
 
 
 def labelled_texts(message: Message, view: View) -> Iterable[tuple[str, str]]:

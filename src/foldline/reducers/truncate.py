@@ -310,8 +310,10 @@ def shorten(text: str, limit_tokens: int, view: View, total: int | None = None) 
     if total <= limit_tokens:
         return text
     # 16 tokens are the notice, figures included.
-    body = extract(text, max(8, limit_tokens - 16), view.counter, view.name_counts, total=total, memory=view.texts)
-    return f"{body}\n{shortened(view.texts.tokens(body), total)}"
+    room, known = max(8, limit_tokens - 16), view.texts
+    # Names alone get only what no line fits in: of a result that is hardly old, whole lines are used again.
+    body = extract(text, room, view.counter, view.name_counts, named=0.0, total=total, memory=known)
+    return f"{body}\n{shortened(known.tokens(body), total)}"
 
 
 def shortened(tokens: int, total: int) -> str:

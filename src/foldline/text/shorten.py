@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from math import fsum
+from heapq import nsmallest
+from math import fsum, sqrt
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -101,6 +102,9 @@ def first_line(text: str, most: int = 200) -> str:
 USE_WORTH, MAX_USE_WORTH = 3, 9
 """The worth that each use of a name by the user or the agent adds to its base of 1, up to MAX_USE_WORTH."""
 
+# A name that a text repeats is used more than one that it has once, up to so many pieces.
+_MOST_REPEATS = 8
+
 # Scores of edges and of pinned lines, above any score by names.
 _EDGE, _KEPT = 1e6, 2e6
 
@@ -114,6 +118,7 @@ def extract(
     edge: float = 0.5,
     seen: Collection[str] = (),
     pinned: Collection[str] = (),
+    named: float | None = None,
     total: int | None = None,
     memory: TextMemory | None = None,
 ) -> str:
@@ -122,9 +127,14 @@ def extract(
     `edge` is the share of beginning and end. Lines keep their order; "…" stands for each gap. A name counts more the
     more often the user or the agent has used it (`name_counts`), and less the more lines here have it, because a name
     in every line distinguishes none. Definitions and error messages count more. Names in `seen` are shown elsewhere
-    already. Lines in `pinned` come first, as far as they fit whole. `total` is the number of tokens of the text, if
-    known. A very long text is scored in sections only (see `pieces`). O(size), at the speed of C for most of it, or
-    O(names) for a text that `memory` knows.
+    already. Lines in `pinned` come first, as far as they fit whole.
+
+    `named` is the share of the other room in which names from left-out lines stand behind the "…" of their gap; they
+    also get what no line fits in. With None no name stands alone. `total` is the number of tokens of the text, if
+    known.
+
+    A very long text is scored in sections only (see `pieces`). O(size), at the speed of C for most of it, or O(names)
+    for a text that `memory` knows.
     """
     # The weights are measured: of 1,065 lines of results that later replies of recorded sessions referred to, a quarter
     # more stay in the same size than with equal weights.
@@ -144,7 +154,10 @@ def extract(
     room -= sum(lines.pieces[place].weight for place in kept)
     room -= picked.add_edges(room * edge)
     seen = seen if isinstance(seen, Set) else frozenset(seen)  # not copied: a digest has shown many names
-    picked.add_best(_scores(picked, name_counts, seen), seen, room)
+    apart = room * (named or 0.0)
+    left = picked.add_best(_scores(picked, name_counts, seen), seen, room - apart)
+    if named is not None:
+        picked.add_names(name_counts, seen, left + apart)
     return picked.within(limit, count) or "".join(clip_tokens(text, limit, counter))
 
 
@@ -156,6 +169,8 @@ class _Picked:
     scores: dict[int, float]
     cut: dict[int, str] = field(default_factory=dict)
     """The texts of those that were cut."""
+    alone: dict[str, int] = field(default_factory=dict)
+    """Names shown without their lines, the best first, with the place of the first line that has each."""
 
     def names(self) -> Iterator[frozenset[str]]:
         """Yield the names of each."""
@@ -172,7 +187,8 @@ class _Picked:
         for places, share, end in ((range(len(lines.texts)), 0.6, False), (_from_the_end(lines.texts), 0.4, True)):
             left = most = int(room * share)
             for place in places:
-                if place in kept:
+                # What an earlier extract put for a gap is no end of a text.
+                if place in kept or lines.texts[place].startswith("…"):
                     continue
                 if place in self.scores or left < 8:
                     break
@@ -187,15 +203,17 @@ class _Picked:
                 self.scores[place] = _EDGE - (len(self.scores) - len(kept))
         return added
 
-    def add_best(self, scores: Mapping[int, float], seen: Set[str], room: float) -> None:
-        """Add the lines with the best scores. Those whose names are all shown already, or `seen`, come last."""
+    def add_best(self, scores: Mapping[int, float], seen: Set[str], room: float) -> float:
+        """Add the lines with the best scores, and return the room left. Those whose names are all shown already, or
+        `seen`, come last.
+        """
         lines, numbers = self.lines, self.lines.numbers
         shown = set[str]().union(*self.names())
         again: list[int] = []
         # A stable sort: of two with the same score the first comes first.
         for place in sorted(scores, key=scores.__getitem__, reverse=True):
             if room < LEAST_WEIGHT:
-                return
+                return room
             # Two tokens for the "…" of a new gap: a line next to a picked one comes without.
             joins = place - 1 in self.scores and numbers[place - 1] == numbers[place] - 1
             piece = lines.pieces[place]
@@ -212,31 +230,74 @@ class _Picked:
             if (cost := lines.pieces[place].weight + 2) <= room:
                 self.scores[place] = scores[place]
                 room -= cost
+        return room
+
+    def add_names(self, name_counts: Mapping[str, int], seen: Set[str], room: float) -> None:
+        """Add names alone that are neither shown nor `seen`, first those worth most for their size. O(names)."""
+        lines, spread, known = self.lines, self.lines.spread, set[str]().union(*self.names())
+        first: dict[str, int] = {}
+        for place in lines.worthy:
+            if new := () if place in self.scores else lines.pieces[place].names - known - seen:
+                known |= new
+                first.update(dict.fromkeys(new, place))
+
+        # The place and the name break ties: the order of a set differs between processes.
+        def rank(name: str) -> tuple[float, int, str]:
+            worth = sqrt(min(spread[name], _MOST_REPEATS)) + min(USE_WORTH * name_counts.get(name, 0), MAX_USE_WORTH)
+            return -worth / _name_weight(name), first[name], name
+
+        # No name is shorter than five characters of ASCII, or two of a wide script.
+        for name in nsmallest(int(room) + 1, first, key=rank):
+            if (cost := _name_weight(name)) <= room:
+                self.alone[name] = first[name]
+                room -= cost
 
     def within(self, limit: int, count: Callable[[str], int]) -> str:
         """Return the lines, or as many of the best as fit `limit` tokens; "" if not even one fits."""
-        text = self._joined(self.scores)
+
+        def best(names: int, lines: int) -> str:
+            return self._joined(ranked[:lines], alone[:names])
+
+        alone, ranked = list(self.alone), sorted(self.scores, key=lambda place: (-self.scores[place], place))
+        text = best(len(alone), len(ranked))
         size = count(text)
         if size <= limit:
             return text
-        ranked = sorted(self.scores, key=lambda place: (-self.scores[place], place))
+        # Names go first: the room of lines was counted without them.
+        if alone and (least := count(best(0, len(ranked)))) <= limit:
+            guess = len(alone) * (limit - least) // max(1, size - least)
+            most = largest(0, len(alone), lambda n: count(best(n, len(ranked))) <= limit, guess=guess)
+            return best(most, len(ranked))
         guess = len(ranked) * limit // max(1, size)
-        most = largest(0, len(ranked), lambda n: count(self._joined(ranked[:n])) <= limit, guess=guess)
-        return self._joined(ranked[:most]) if most else ""
+        most = largest(0, len(ranked), lambda n: count(best(0, n)) <= limit, guess=guess)
+        return best(0, most) if most else ""
 
-    def _joined(self, places: Iterable[int]) -> str:
-        lines = self.lines
+    def _joined(self, places: Iterable[int], alone: Iterable[str]) -> str:
+        lines, whole = self.lines, set(places)
+        named: dict[int, list[str]] = {}
+        for name in alone:
+            named.setdefault(self.alone[name], []).append(name)
         out: list[str] = []
+        gap: list[str] = []
         at = 0
-        for place in sorted(places):
+        for place in sorted(whole | named.keys()):
+            if place not in whole:
+                gap += sorted(named[place], key=lines.texts[place].find)
+                continue
             number = lines.numbers[place]
             if number > at:
-                out.append("…")
+                out.append(" ".join(("…", *gap)))
+            gap = []
             out.append(self.cut[place] if place in self.cut else lines.texts[place])
             at = number + 1
         if at <= lines.numbers[-1]:
-            out.append("…")
+            out.append(" ".join(("…", *gap)))
         return "\n".join(out)
+
+
+def _name_weight(name: str) -> float:
+    """About the tokens of a name with the blank before it: names have fewer characters to the token than lines."""
+    return len(name) / 3.6 + 1.2
 
 
 def _from_the_end(texts: Sequence[str]) -> range:
