@@ -265,6 +265,34 @@ def test_s4_10_the_agent_compacts_its_own_conversation_by_a_typed_result(dialect
 
 
 @every_dialect
+@pytest.mark.parametrize(
+    "chosen",
+    [CompactionRequest(None, ((1, 5),)), CompactionRequest(None, (), "APPLES"), CompactionRequest(None, ((0, 500),))],
+    ids=["a stretch", "a topic", "what is not there"],
+)
+def test_the_model_folds_what_it_names_and_nothing_else(dialect: str, chosen: CompactionRequest) -> None:
+    async def turn() -> tuple[set[int], str]:
+        names = ["apples", "apples", "pears", "pears"]
+        fake = FakeProvider([*map(calls, names), FakeReply(calls=(("look", {"what": "now"}),)), "Done."])
+        done = ToolOutcome("It will be compacted, apples.", compact=chosen)
+        tool = Answers(lambda a: done if a["what"] == "now" else f"Of {a['what']}: " + "plain words. " * 60)
+        async with agent_over(fake, tool, dialect=dialect) as agent:
+            assert (await agent.run("Go.")).text == "Done."
+            assert not fake.refusals
+            whole = agent.session.context
+            return {seq for seq in whole.view.entries if whole.explain(seq)}, str(fake.requests[-1].body)
+
+    folded, sent = asyncio.run(turn())
+    assert sent.count("Of pears: plain words.") == 2
+    if chosen.ranges and chosen.ranges[0][1] == 500:
+        assert not folded
+        assert "could not be compacted: entries 0 to 499 are not there" in sent
+    else:
+        assert folded and min(folded) >= 1
+        assert "Of apples: " + "plain words. " * 8 not in sent
+
+
+@every_dialect
 def test_s4_11_one_notice_per_run_when_the_window_fills_and_the_loop_goes_on(dialect: str) -> None:
     async def turn() -> list[str]:
         fake = FakeProvider([calls("x") for _ in range(5)] + ["Done."])

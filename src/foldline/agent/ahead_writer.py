@@ -10,6 +10,11 @@ from foldline.engine.context import AsyncSummarize
 
 __all__ = ["AheadWriter"]
 
+# How long before the cache expires a session that rests is folded: a share of its lifetime, and seconds. The summary is
+# begun by then; the provider looks its prefix up when the question comes, not when the answer ends.
+BEFORE_COLD = 0.1
+LEAST_SECONDS = 30.0
+
 
 class AheadWriter:
     """One task at a time, for one session. It records nothing: what it has written is in the log once it is put in."""
@@ -47,11 +52,14 @@ class AheadWriter:
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    def rest(self, seconds: float, fold: Callable[[], Awaitable[object]]) -> None:
-        """Fold once the session has rested so long, unless `wake` is called before."""
+    def rest(self, lifetime_seconds: float, idle_seconds: float, fold: Callable[[], Awaitable[object]]) -> None:
+        """Fold shortly before a cache of this lifetime expires (0: never), unless `wake` is called before."""
+        if not lifetime_seconds:
+            return
+        margin = max(BEFORE_COLD * lifetime_seconds, min(LEAST_SECONDS, lifetime_seconds / 2))
 
         async def later() -> None:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(max(0.0, lifetime_seconds - margin - idle_seconds))
             await self.wait()
             await fold()
 

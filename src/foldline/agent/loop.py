@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, cast
 from foldline.agent.events import Accepted, AgentEvent, Calling, EndReason, Listener, Notice, ReplyFinished, TurnEnded
 from foldline.agent.server_speed import ServerSpeed
 from foldline.agent.session import AgentSession
+from foldline.agent.session_context import ranges_about
 from foldline.agent.tool_calls import INTERRUPTED, run_calls
 from foldline.agent.tools.base import CallScope, ToolOutcome
 from foldline.agent.tools.toolbox import Toolbox
@@ -315,8 +316,12 @@ class Agent:
         if requested is None:
             return
         try:
-            await self.session.compact(requested.instructions, self.summarize)
-        except SummaryError as error:
+            if requested.ranges or requested.topic:
+                ranges = requested.ranges or ranges_about(self.session.context, requested.topic)
+                await self.session.fold(ranges, requested.instructions, self.summarize)
+            else:
+                await self.session.compact(requested.instructions, self.summarize)
+        except (SummaryError, InvalidInput) as error:
             self.session.add_notice(f"[The conversation could not be compacted: {error.reason}]")
 
 

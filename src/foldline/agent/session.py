@@ -30,11 +30,6 @@ from foldline.view.transcript import Entry, Event, Fold, Limited, Seq, Unfold, U
 
 __all__ = ["RESULT_LOST", "AgentSession"]
 
-# How long before the cache expires a session that rests is folded: a share of its lifetime, and seconds. The summary is
-# begun by then; the provider looks its prefix up when the question comes, not when the answer ends.
-BEFORE_COLD = 0.1
-LEAST_SECONDS = 30.0
-
 RESULT_LOST = "[no result was kept: the process ended before it was written down]"
 """The result of a call that has none when a session is opened again. The call may have run to its end."""
 
@@ -178,20 +173,14 @@ class AgentSession:
             await self._store_folds()
 
     async def write_ahead(self, summarize: AsyncSummarize) -> str:
-        """Begin to write the summary of the next fold, if it is time for one; turns go on meanwhile.
-
-        Returns why the last one failed, once; "" for none.
-        """
+        """Begin to write the next fold's summary if it is time; turns go on. Returns why the last one failed, once."""
         failure = self._writer.new_failure(self._context.ahead)
         await self._writer.begin(self._context.ahead, summarize, self._idle.seconds)
         return failure
 
     def rest(self, fold: Callable[[], Awaitable[object]]) -> None:
         """Call `fold` shortly before the provider's cache expires, unless the session goes on before (`wake`)."""
-        lifetime_seconds = self._context.cache_lifetime_seconds
-        if lifetime_seconds:
-            margin = max(BEFORE_COLD * lifetime_seconds, min(LEAST_SECONDS, lifetime_seconds / 2))
-            self._writer.rest(max(0.0, lifetime_seconds - margin - self._idle.seconds), fold)
+        self._writer.rest(self._context.cache_lifetime_seconds, self._idle.seconds, fold)
 
     @property
     def is_cold(self) -> bool:
@@ -214,6 +203,23 @@ class AgentSession:
     def stop_writing_ahead(self) -> None:
         """Stop writing a summary. Call it before a session is left, in the thread of its event loop."""
         self._writer.cancel()
+
+    async def fold(
+        self, ranges: Sequence[tuple[Seq, Seq]], instructions: str | None, summarize: AsyncSummarize | None
+    ) -> tuple[Fold, ...]:
+        """Fold chosen entries, as `Context.fold` does. Raises InvalidInput, SummaryError."""
+        self._archive.buffering = self.writes_in_thread
+        try:
+            return await self._context.fold_async(*ranges, instructions=instructions, summarize=summarize)
+        finally:
+            await self._store_folds()
+
+    def rewind(self, seq: Seq) -> int:
+        """Go back to before a message; how many are left. O(log) if messages have left memory. Raises InvalidInput."""
+        self._reload()
+        count = self._context.rewind(seq)
+        self._write_pending()
+        return count
 
     def undo(self) -> tuple[Unfold, ...]:
         """Undo the last batch of folds. O(log) if the messages they cover have left memory."""

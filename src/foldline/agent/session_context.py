@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -23,7 +24,7 @@ from foldline.view.tiles import Span
 from foldline.view.transcript import Event, Fold
 from foldline.view.view import View
 
-__all__ = ["BackgroundCounter", "GatedListener", "MessageLimit", "RecallableArchive", "RunSettings"]
+__all__ = ["BackgroundCounter", "GatedListener", "MessageLimit", "RecallableArchive", "RunSettings", "ranges_about"]
 
 # Texts up to this size take a millisecond or two: less than switching to a thread costs.
 _INLINE_CHARS: Final = 65_536
@@ -187,3 +188,14 @@ class GatedListener:
         """Pass an event on, if it is open."""
         if self.open:
             self._emit(event)
+
+
+def ranges_about(context: Context, topic: str) -> list[tuple[int, int]]:
+    """The entries that mention some words, as ranges, before the newest group: their own mention stands there.
+
+    O(entries in memory).
+    """
+    view = context.view
+    stop = view.tiles[view.last_block].start if view.tiles else 0
+    found = {seq for seq, _, _ in context.grep(f"(?i){re.escape(topic)}") if seq < stop}
+    return [(seq, seq + 1) for seq in sorted(found)]

@@ -12,7 +12,7 @@ from typing import Any, Final
 from foldline.engine.policy import Policy
 from foldline.errors import InvalidInput
 
-__all__ = ["check_arguments"]
+__all__ = ["check_arguments", "checked_ranges"]
 
 
 def _whole(least: int) -> Callable[[Any], bool]:
@@ -60,3 +60,14 @@ def check_arguments(**arguments: Any) -> None:
         holds, wanted = _ARGUMENTS[name]
         if not holds(value):
             raise InvalidInput(f"must be {wanted}, not {repr(value)[:80]}", place=name)
+
+
+def checked_ranges(ranges: Sequence[tuple[int, int]], stop: int) -> tuple[tuple[int, int], ...]:
+    """Ranges [start, stop) of entries that are there. Raises InvalidInput."""
+    if not ranges:
+        raise InvalidInput("no entries were chosen", place="fold")
+    for start, end in ranges:
+        if not 0 <= start < end <= stop:
+            there = f"they are 0 to {stop - 1}" if stop else "nothing has been said yet"
+            raise InvalidInput(f"entries {start} to {end - 1} are not there; {there}", place="fold")
+    return tuple(ranges)

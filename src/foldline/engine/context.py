@@ -9,7 +9,7 @@ from foldline.catalog.models import CacheRule
 from foldline.codecs import codec as codec_for
 from foldline.codecs.limits import Caps
 from foldline.engine.ahead import SummariesAhead
-from foldline.engine.arguments import check_arguments
+from foldline.engine.arguments import check_arguments, checked_ranges
 from foldline.engine.cached_summary import CachedSummary
 from foldline.engine.drivers import AsyncSummarize, Completion, Continues, SummarizeWith, drive, drive_async
 from foldline.engine.engine import Engine, Steps
@@ -26,6 +26,7 @@ from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
 from foldline.failures.failure import Failure
 from foldline.messages import Wire, same_until, snapshot
+from foldline.reducers.drop import ChosenSpans
 from foldline.reducers.stages import ResultStage, result_stages
 from foldline.text.safe_regex import Work
 from foldline.tokens import ESTIMATE, Counter
@@ -183,6 +184,30 @@ class Context:
         folding = self._folding(summarize, idle_seconds)
         steps = self._engine.compact(instructions, folding)
         return await drive_async(steps, summarize, folding.usage.append, self.in_thread)
+
+    def fold(
+        self, *ranges: tuple[Seq, Seq], instructions: str | None = None, summarize: SummarizeWith | None = None
+    ) -> tuple[Fold, ...]:
+        """Fold the groups that entries [start, stop) of each range touch, but what must stay; `undo` takes it back.
+
+        Without a model a digest. Raises InvalidInput for what is not there, SummaryError: then nothing has changed.
+        """
+        folding = self._folding(summarize)
+        folding.chosen = ChosenSpans(checked_ranges(ranges, self._engine.recorder.next_seq))
+        return drive(self._engine.compact(instructions, folding), summarize, folding.usage.append)
+
+    async def fold_async(
+        self, *ranges: tuple[Seq, Seq], instructions: str | None = None, summarize: AsyncSummarize | None = None
+    ) -> tuple[Fold, ...]:
+        """`fold` with an async summariser."""
+        folding = self._folding(summarize)
+        folding.chosen = ChosenSpans(checked_ranges(ranges, self._engine.recorder.next_seq))
+        steps = self._engine.compact(instructions, folding)
+        return await drive_async(steps, summarize, folding.usage.append, self.in_thread)
+
+    def rewind(self, seq: Seq) -> int:
+        """Go back to before the group of entry `seq`, as a branch; how many messages are left. Raises InvalidInput."""
+        return self._engine.recorder.rewind(seq)
 
     def observe(self, usage: object) -> Usage:
         """Record the usage that a provider reported for the last request. Raises InvalidInput.

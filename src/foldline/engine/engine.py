@@ -467,7 +467,7 @@ class Engine:
 
         Without a model a digest stands for each span. Raises SummaryError: then the view is as it was.
         """
-        summarize = self.policy.compactor.focused(instructions)
+        summarize = (folding.chosen or self.policy.compactor).focused(instructions)
         # The digest is signed as the summary would be: `figures` start anew at either (S4.04).
         reducer = summarize if folding.has_model else FallbackDigest(summarize, name=summarize.name)
         folding.requested = True

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from foldline.engine.events import FoldFinished, FoldStarted
 from foldline.engine.recorder import Recorder
+from foldline.reducers.base import Compactor
 from foldline.view.transcript import Fold, Seq, Usage
 from foldline.view.view import View
 
@@ -53,6 +54,8 @@ class Folding:
     """Whether that model can continue from a request of the session."""
     requested: bool = False
     """Whether a user requested it: then the newest user message may be folded too, once it is answered."""
+    chosen: Compactor | None = None
+    """What folds in place of the policy's compactor: what somebody chose."""
     cold: bool = False
     """Whether the provider's cache has expired since the last request."""
     in_thread: InThread | None = None

@@ -125,6 +125,17 @@ class Recorder:
         self.changes += lost
         self.unsent_from = min(self.unsent_from, left)
 
+    def rewind(self, seq: Seq) -> int:
+        """Fork before the group of an entry; how many messages are left. Raises InvalidInput. O(log)."""
+        self._require_all_entries("going back")
+        if seq not in self.path_seqs:
+            raise InvalidInput(f"there is no message {seq} on this branch", place="rewind")
+        # A group is left as a whole: a call without its results would be answered by a stand-in.
+        keep = next(at for at, here in enumerate(self.path_seqs) if here >= min(seq, self.view.entries[seq].group))
+        count = len(self.path) - keep
+        self.fork(keep)
+        return count
+
     # --- folds -------------------------------------------------------------------------------------------------------
 
     def commit(self, fold: Fold, *, batch: int, again: bool = False, requested: bool = False) -> Fold | None:

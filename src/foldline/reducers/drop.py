@@ -15,7 +15,7 @@ from foldline.reducers.base import Ask, span_fold
 from foldline.reducers.summarize import Summarize
 from foldline.view.budget import Need, Trigger
 from foldline.view.tiles import Span, Tile
-from foldline.view.transcript import Fold
+from foldline.view.transcript import Fold, Seq
 from foldline.view.user_words import speaks
 from foldline.view.view import View
 
@@ -283,6 +283,48 @@ def _notice(view: View, span: Span) -> Message:
 
 def _system_tokens(view: View, last: int | None = None) -> int:
     return sum(tile.tokens for tile in view.tiles[:last] if tile.system and tile.fold is None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSpans:
+    """Asks for a checkpoint of what somebody chose: the groups and folds that a range of entries [start, stop) touches.
+
+    Whole groups, so that no call parts from its result. What must stay (pins, system text, the newest user's words, a
+    call that waits) stays, and parts a range in two.
+    """
+
+    ranges: tuple[tuple[Seq, Seq], ...]
+    summarize: Summarize = field(default_factory=lambda: Summarize(keep=0.0, least_tokens=1))
+    name: str = "chosen"
+
+    def focused(self, instructions: str | None, /) -> ChosenSpans:
+        """The same reducer with the instructions of one compaction."""
+        return replace(self, summarize=self.summarize.focused(instructions))
+
+    def spans(self, view: View, need: Need, /) -> Iterable[Span]:
+        """The chosen spans that may be folded, oldest first. O(tiles)."""
+        for whole in view.spans(requested=need.requested):
+            first = whole.first
+            while first < whole.last:
+                last = first
+                while last < whole.last and self._touches(view.tiles[last]):
+                    last += 1
+                cut = last
+                while cut > first and not view.may_cut(cut):
+                    cut -= 1
+                if cut > first:
+                    yield view.span(first, cut)
+                first = max(last, first + 1)
+
+    def propose(self, view: View, need: Need, /) -> Iterable[Ask]:
+        """One ask per span that is more than a fold already."""
+        for span in self.spans(view, need):
+            alone = span.last == span.first + 1 and view.tiles[span.first].fold is not None
+            if not alone and (ask := self.summarize.ask(view, span, need)) is not None:
+                yield ask
+
+    def _touches(self, tile: Tile) -> bool:
+        return any(tile.start < stop and start < tile.stop for start, stop in self.ranges)
 
 
 class LeavesOut(Protocol):

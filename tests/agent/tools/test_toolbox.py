@@ -231,6 +231,24 @@ def test_s4_10_the_wish_for_a_compaction_is_a_typed_field() -> None:
     assert asyncio.run(box.run(ToolCall("1", "compact_context", ""), scope())).compact == CompactionRequest(None)
 
 
+def test_a_stretch_or_a_topic_may_be_named_for_a_compaction() -> None:
+    box = Toolbox([CompactContext()])
+
+    def outcome(arguments: str) -> ToolOutcome:
+        return asyncio.run(box.run(ToolCall("1", "compact_context", arguments), scope()))
+
+    assert outcome('{"first": 3, "last": 9}').compact == CompactionRequest(None, ((3, 10),))
+    assert outcome('{"topic": "the parser"}').compact == CompactionRequest(None, (), "the parser")
+    for wrong in (
+        '{"first": 3}',
+        '{"first": 9, "last": 3}',
+        '{"first": 1, "last": 2, "topic": "x"}',
+        '{"first": -1, "last": 2}',
+    ):
+        assert outcome(wrong).is_error
+        assert outcome(wrong).compact is None
+
+
 @pytest.mark.parametrize(
     "words",
     [

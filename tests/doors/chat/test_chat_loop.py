@@ -15,7 +15,7 @@ from tests.serving import serve
 from foldline.doors.chat.commands import COMMANDS
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.store.addresses import open_store
-from foldline.testing import FakeProvider, FakeReply
+from foldline.testing import FakeProvider, FakeReply, asks_for_summary
 
 
 def last_text(body: Mapping[str, Any]) -> str:
@@ -100,6 +100,11 @@ def test_two_slashes_say_a_text_that_begins_with_one(tmp_path: Path) -> None:
         ("/why 99", "there is no message 99; they are 0 to 1"),
         ("/why fold 7", "there is no fold 7"),
         ("/pin x", "/pin: takes the number"),
+        ("/fold", "/fold: takes the numbers of messages"),
+        ("/fold 4-2", "/fold: takes the numbers of messages"),
+        ("/fold 0-99", "/fold: there is no message 99; they are 0 to 1"),
+        ("/rewind x", "/rewind: takes the number"),
+        ("/rewind 99", "/rewind: there is no message 99; they are 0 to 1"),
         ("/pin 99", "/pin: there is no message 99; they are 0 to 1"),
         ("/pin ²", "/pin: takes the number"),
         ("/pin " + "9" * 5_000, "/pin: takes the number"),
@@ -158,6 +163,31 @@ def test_what_the_bar_shows_is_the_window(tmp_path: Path) -> None:
     assert [row[1] for row in rows] == ["system", "rules", "tools", "pinned", "folded", "live", "free"]
     assert sum(int(row[2].replace(",", "")) for row in rows) == 9_000
     assert max(map(len, held.text.partition("free")[0].splitlines()[-9:])) <= 60
+
+
+def test_chosen_messages_are_folded_and_come_back(tmp_path: Path) -> None:
+    talk = [f"part {number} " + "word " * 300 for number in range(4)]
+    fake = FakeProvider(lambda body: "Goal: to hear the parts." if asks_for_summary(body) else echo(body))
+    held = hold(fake, tmp_path, [*talk, "/fold 2-3", "go on", "/undo", "go on"], window=60_000)
+    assert "folded 2 messages: ~" in held.text
+    sent = [str(request.body["messages"]) for request in fake.requests]
+    assert "part 1 word word" not in sent[-2] and "part 0 word word" in sent[-2] and "part 2 word word" in sent[-2]
+    assert "part 1 word word" in sent[-1]
+
+
+def test_going_back_to_a_message_is_a_branch_of_the_same_session(tmp_path: Path) -> None:
+    fake = FakeProvider(echo)
+    held = hold(fake, tmp_path, ["one", "two", "three", "/rewind 2", "another two"], window=9_000)
+    assert "left 4 messages" in held.text
+    assert "it said: two" in held.text
+    sent = str(fake.requests[-1].body["messages"])
+    assert "one" in sent and "another two" in sent and "three" not in sent
+    assert len(held.sessions) == 1
+    again = hold(fake, tmp_path, ["and now"], window=9_000, resume=held.sessions[0])
+    assert "another two" in str(fake.requests[-1].body["messages"]) and "three" not in str(
+        fake.requests[-1].body["messages"]
+    )
+    assert again.code == 0
 
 
 def test_rules_that_stay_are_listed_with_their_sources(tmp_path: Path) -> None:

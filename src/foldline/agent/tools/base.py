@@ -32,6 +32,10 @@ class CompactionRequest:
     """A request to compact the conversation once the results of this turn are recorded (S4.10)."""
 
     instructions: str | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
+    """Entries [start, stop) to fold in place of the whole."""
+    topic: str = ""
+    """Words: what mentions them is folded in place of the whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,9 +122,15 @@ def _grep(history: History, arguments: Mapping[str, Json], work: Work) -> str:
 
 def _compact_schema() -> dict[str, Json]:
     description = "What the summary must keep, in a sentence or two."
+    entry = {"type": "integer", "minimum": 0}
     return {
         "type": "object",
-        "properties": {"instructions": {"type": "string", "description": description}},
+        "properties": {
+            "instructions": {"type": "string", "description": description},
+            "first": {**entry, "description": "To fold a stretch alone: its first entry, by the numbers of recall."},
+            "last": {**entry, "description": "The last entry of that stretch."},
+            "topic": {"type": "string", "description": "To fold what mentions these words alone; without first, last."},
+        },
         "additionalProperties": False,
     }
 
@@ -136,7 +142,8 @@ class CompactContext:
     name: str = "compact_context"
     description: str = (
         "Sums up this conversation so that there is room to go on. Decisions, facts, open tasks and paths are kept, "
-        "and everything stays readable with recall. Happens once the results of this turn are recorded."
+        "and everything stays readable with recall. Happens once the results of this turn are recorded. With first and "
+        "last, or a topic, only that part is summed up."
     )
     parameters: Mapping[str, Json] = field(default_factory=_compact_schema)
 
@@ -145,10 +152,21 @@ class CompactContext:
         # Not here: the calls of this reply have no results yet, and a fold must not part a call from its result.
         room = scope.room()
         instructions = str(arguments.get("instructions") or "").strip() or None
+        first, last, topic = arguments.get("first"), arguments.get("last"), str(arguments.get("topic") or "").strip()
+        if (first is None) != (last is None) or (first is not None and topic):
+            return ToolOutcome("Give first and last together, or a topic, or none of them.", is_error=True)
+        ranges: tuple[tuple[int, int], ...] = ()
+        if isinstance(first, int) and isinstance(last, int):
+            if first > last:
+                return ToolOutcome(f"first ({first}) is after last ({last}).", is_error=True)
+            ranges = ((first, last + 1),)
+        what = f"What mentions {topic[:80]!r}" if topic else "The conversation"
+        what = f"Entries {first} to {last}" if ranges else what
+        in_all = " in all" if ranges or topic else ""
         return ToolOutcome(
-            f"The conversation ({room.used_tokens:,} of {room.window_tokens:,} tokens) will be compacted after this "
+            f"{what} ({room.used_tokens:,} of {room.window_tokens:,} tokens{in_all}) will be compacted after this "
             "turn's results.",
-            compact=CompactionRequest(instructions),
+            compact=CompactionRequest(instructions, ranges, topic),
         )
 
 

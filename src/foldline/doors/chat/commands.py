@@ -45,6 +45,8 @@ COMMANDS: Final = (
         "/why", "N", "say why message N is not shown as it was; fold N: what a fold stands for", "inspect_commands"
     ),
     SlashCommand("/undo", "", "take back the last folds", "session_commands"),
+    SlashCommand("/fold", "N[-M] [instructions]", "sum up messages N to M alone", "session_commands"),
+    SlashCommand("/rewind", "N", "go back to before message N; the log keeps what was said since", "session_commands"),
     SlashCommand("/pin", "N [off]", "keep message N whole", "session_commands"),
     SlashCommand("/history", "[N|all]", "list what was said, folded parts marked", "inspect_commands"),
     SlashCommand("/model", "[NAME]", "say which model answers, or go on with another", "session_commands"),

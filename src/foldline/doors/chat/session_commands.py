@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from foldline.doors.chat.commands import whole_number
 from foldline.doors.chat.inspect_commands import entry_of
-from foldline.errors import InvalidInput
+from foldline.errors import InvalidInput, SummaryError
 from foldline.hosting.session_text import local_time
 from foldline.text.formatting import plain_line, plural
+from foldline.view.user_words import speaks
 
 if TYPE_CHECKING:
     from foldline.doors.chat.chat_loop import ChatLoop
 
-__all__ = ["clear", "export", "model", "pin", "policy", "resume", "undo"]
+__all__ = ["clear", "export", "fold", "model", "pin", "policy", "resume", "rewind", "undo"]
 
 _LISTED: Final = 10  # the newest; `foldline sessions list` has all of them
 
@@ -33,6 +34,44 @@ async def undo(chat: ChatLoop, argument: str) -> None:
     chat.screen.line(f"took back {plural(len(undone), 'fold')}: ~{before:,} → ~{after:,} tokens", "magenta")
     if after > session.context.limits.input_tokens:
         chat.screen.line("that is more than a request may have: the next one folds again", "yellow")
+
+
+async def fold(chat: ChatLoop, argument: str) -> None:
+    """Fold a stretch of messages that the user chose."""
+    typed, _, instructions = argument.partition(" ")
+    first, _, last = typed.partition("-")
+    start, stop = whole_number(first), whole_number(last or first)
+    if start is None or stop is None or stop < start:
+        raise InvalidInput("takes the numbers of messages: /fold 12-40, /fold 12", place="/fold")
+    conversation = await chat.conversation()
+    agent = await conversation.agent()
+    entry_of(agent.session.whole(), stop, "/fold")
+    before = agent.session.context.view.tokens
+    with chat.screen.working("summarising" if agent.summarize is not None else "folding by digest"):
+        try:
+            folds = await agent.session.fold([(start, stop + 1)], instructions.strip() or None, agent.summarize)
+        except SummaryError as error:
+            chat.screen.error(f"not folded: {error.reason}")
+            return
+        finally:
+            conversation.save(agent)
+    after, count = agent.session.context.view.tokens, sum(each.stop - each.start for each in folds if not each.form)
+    chat.screen.line(f"folded {plural(count, 'message')}: ~{before:,} → ~{after:,} tokens (/undo)", "magenta")
+
+
+async def rewind(chat: ChatLoop, argument: str) -> None:
+    """Go back to before a message; the session goes on from there as a branch."""
+    number = whole_number(argument)
+    if number is None:
+        raise InvalidInput("takes the number of the message to go back to: /rewind 12", place="/rewind")
+    conversation = await chat.conversation()
+    agent = await conversation.agent()
+    said = entry_of(agent.session.whole(), number, "/rewind").message
+    count = agent.session.rewind(number)
+    conversation.save(agent)
+    chat.screen.line(f"left {plural(count, 'message')}; they stay readable (/history all, recall)", "magenta")
+    if speaks(said):
+        chat.screen.line(f"it said: {plain_line(said.text, 200)}", "dim")
 
 
 async def pin(chat: ChatLoop, argument: str) -> None:
