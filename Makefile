@@ -89,9 +89,10 @@ fuzz: .venv ## the property tests with 100,000 examples each
 	$(BIN)/python -m pytest -q -n $(WORKERS) --hypothesis-profile=fuzz -m hypothesis
 
 # Each client in an environment of its own, about three gigabytes in all; what cannot be installed is said and left out.
-.clients: $(wildcard tests/clients/*.txt) ## the clients of test-clients, from the exact versions in tests/clients/*.txt
+.clients: $(wildcard tests/clients/*.txt tests/clients/wrapped/*.txt) ## the clients of test-clients, in exact versions
 	@mkdir -p .clients
 	@$(PYTHON) tests/clients/install.py tests/clients .clients
+	@$(PYTHON) tests/clients/install.py tests/clients/wrapped .clients
 	@touch .clients
 
 test-clients: .venv .clients ## real clients hold conversations of five windows through the proxy

@@ -47,7 +47,7 @@ APIS: Final[Mapping[str, ProviderApi]] = {
         ProviderApi(
             name="gemini",
             usual="https://generativelanguage.googleapis.com",
-            variables=("GOOGLE_GEMINI_BASE_URL", "GEMINI_API_BASE"),
+            variables=("GOOGLE_GEMINI_BASE_URL",),
         ),
     )
 }
