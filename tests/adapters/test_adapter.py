@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from foldline.engine.events import ContextEvent, LimitLearned
 from foldline.errors import DoesNotFit, InvalidInput
 from foldline.messages import Json, Wire
 from foldline.testing import FakeProvider, FakeReply
+from foldline.view.transcript import active
 
 WINDOW_TOKENS = 3_000
 TOY = ToyTranslation()
@@ -312,6 +314,49 @@ def test_a_resumed_conversation_is_read_from_the_history_that_the_framework_stor
         context = again.adapter.context("t")
         assert context is not None
         assert context.event_count > 50
+
+
+def test_a_long_history_is_read_beside_the_event_loop() -> None:
+    """Others share the loop: what they wait for is not the reading of thousands of messages."""
+    with provided(window_tokens=20_000) as (_, url):
+        toy, longest = Toy(url, window=20_000), 0.0
+
+        async def ticking() -> None:
+            nonlocal longest
+            while True:
+                before = time.monotonic()
+                await asyncio.sleep(0.001)
+                longest = max(longest, time.monotonic() - before)
+
+        async def ask() -> float:
+            ticks = asyncio.create_task(ticking())
+            before = time.monotonic()
+            await toy.ask_async(notes(600), key="t")
+            ticks.cancel()
+            return time.monotonic() - before
+
+        whole = asyncio.run(ask())
+    assert longest < whole / 2
+
+
+def test_a_call_that_is_cancelled_leaves_a_conversation_that_goes_on() -> None:
+    with provided() as (server, url):
+        toy = Toy(url, window=WINDOW_TOKENS)
+
+        async def ask() -> None:
+            for turns in (200, 201, 202):
+                call = asyncio.create_task(toy.ask_async(notes(turns), key="t"))
+                await asyncio.sleep(0.01)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+            await toy.ask_async(notes(203), key="t")
+
+        asyncio.run(ask())
+    assert not server.refusals
+    context = toy.adapter.context("t")
+    assert context is not None
+    assert len(active(context.events)) == len([wire for message in notes(203) for wire in TOY.read(message)])
 
 
 def test_calls_of_many_threads_do_not_disturb_one_another() -> None:

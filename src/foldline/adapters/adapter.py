@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Hashable, Iterator
 from contextlib import aclosing, closing, contextmanager
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from foldline.adapters.histories import MOST_CONVERSATIONS, Histories
 from foldline.adapters.model_call import (
@@ -22,6 +22,7 @@ from foldline.adapters.model_call import (
 )
 from foldline.adapters.streams import StreamEvents, StreamReader
 from foldline.adapters.translation import Translation, read_history
+from foldline.agent.workers import run_to_end
 from foldline.engine.context import AsyncSummarize, Completion, Context
 
 __all__ = ["Adapter"]
@@ -29,6 +30,9 @@ __all__ = ["Adapter"]
 M = TypeVar("M")
 R = TypeVar("R")
 E = TypeVar("E")
+
+_INLINE_MESSAGES: Final = 64
+"""Messages recorded on the event loop itself: about ten milliseconds of work."""
 
 
 class Adapter(Generic[M]):
@@ -55,7 +59,8 @@ class Adapter(Generic[M]):
         be read.
         """
         summarize = self._settings.get("summarize")
-        with self._fitted(call) as fitted:
+        with self._lent(call) as fitted:
+            fitted.begin()
             request = fitted.context.prepare(summarize, idle_seconds=fitted.followed.idle_seconds())
             while True:
                 try:
@@ -77,7 +82,8 @@ class Adapter(Generic[M]):
     ) -> R:
         """`call` with an async `send`."""
         summarize = self._summarize_async()
-        with self._fitted(call) as fitted:
+        with self._lent(call) as fitted:
+            await _begin(fitted)
             idle_seconds = fitted.followed.idle_seconds()
             request = await fitted.context.prepare_async(summarize, idle_seconds=idle_seconds)
             while True:
@@ -99,7 +105,8 @@ class Adapter(Generic[M]):
     ) -> Iterator[E]:
         """The events of a stream. A refusal before the answer begins is retried: the caller has seen nothing yet."""
         summarize = self._settings.get("summarize")
-        with self._fitted(call) as fitted:
+        with self._lent(call) as fitted:
+            fitted.begin()
             request = fitted.context.prepare(summarize, idle_seconds=fitted.followed.idle_seconds())
             while True:
                 reader, raised = StreamReader(events), None
@@ -127,7 +134,8 @@ class Adapter(Generic[M]):
     ) -> AsyncIterator[E]:
         """`stream` with an async `send`."""
         summarize = self._summarize_async()
-        with self._fitted(call) as fitted:
+        with self._lent(call) as fitted:
+            await _begin(fitted)
             idle_seconds = fitted.followed.idle_seconds()
             request = await fitted.context.prepare_async(summarize, idle_seconds=idle_seconds)
             while True:
@@ -156,8 +164,8 @@ class Adapter(Generic[M]):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _fitted(self, call: ModelCall[M]) -> Iterator[FittedCall[M]]:
-        """The call in its conversation, whose context has all of its messages."""
+    def _lent(self, call: ModelCall[M]) -> Iterator[FittedCall[M]]:
+        """The call, with its conversation for itself until it ends."""
         history = read_history(self._translation, call.messages)
         told = self._settings.get("window") or call.window
         learned = self._learned.get((call.endpoint, call.model or ""))
@@ -174,8 +182,9 @@ class Adapter(Generic[M]):
                 history=history,
                 translation=self._translation,
                 settings=self._settings,
+                told_window=told,
+                window=window,
             )
-            fitted.begin(told, window)
             yield fitted
 
     def _summarize_async(self) -> AsyncSummarize | None:
@@ -187,3 +196,12 @@ class Adapter(Generic[M]):
             return await asyncio.to_thread(in_thread, messages, max_output_tokens)
 
         return summarized
+
+
+async def _begin(fitted: FittedCall[M]) -> None:
+    """Begin in a thread where there is much to read: others share the event loop."""
+    fitted.context.in_thread = run_to_end
+    if fitted.new_messages > _INLINE_MESSAGES:
+        await run_to_end(fitted.begin)
+    else:
+        fitted.begin()

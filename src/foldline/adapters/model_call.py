@@ -106,24 +106,30 @@ class FittedCall(Generic[M]):
     history: FrameworkHistory[M]
     translation: Translation[M]
     settings: AdapterSettings
+    told_window: int | None
+    """What was said of the window, by the user or the framework."""
+    window: int | None
+    """The window to begin with."""
+
+    @property
+    def new_messages(self) -> int:
+        """About how many messages there are to record."""
+        return abs(len(self.history.wires) - self.followed.count)
 
     @property
     def context(self) -> Context:
         """The context of the conversation."""
         return self.followed.context
 
-    def begin(self, told_window: int | None, window: int | None) -> None:
-        """Bring the context up to the call: model and limits, system text and tools, new messages. O(history).
-
-        `window` is the one to begin with, `told_window` what was said of it: by the user, or by the framework.
-        """
+    def begin(self) -> None:
+        """Bring the context up to the call: model and limits, system text and tools, new messages. O(history)."""
         call, followed = self.call, self.followed
-        told = (call.endpoint, call.model, told_window, call.max_output_tokens)
+        told = (call.endpoint, call.model, self.told_window, call.max_output_tokens)
         if followed.told != told:
             # Not with each call: a window that a refusal has taught must stay in force.
             assumed = self.context.limits.window_tokens if followed.told is None else None
             followed.told, followed.capped = told, False
-            window = window or assumed or assumed_window(call.model)
+            window = self.window or assumed or assumed_window(call.model)
             self.context.switch_model(call.model, _limits(call, self.settings, window))
         self.context.set_system_and_tools(system=call.system, tools=call.tools)
         followed.follow(self.history)
