@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["HarnessText", "Speaker", "harness_texts", "is_withdrawal"]
+__all__ = ["EARLIER", "RULES_HEADER", "HarnessText", "Speaker", "carried_rules", "harness_texts", "is_withdrawal"]
+
+RULES_HEADER: Final = "[Standing rules, word for word: they hold until the user ends them]"
+"""The line before the rules that a fold carries."""
+
+EARLIER: Final = "earlier rules"
+"""The name of rules that were read from such a list: the messages that they came from are not in this session."""
 
 Speaker: TypeAlias = Literal["user", "file", "reminder", "setting"]
 """Whose a text is: a user's words, a file of instructions, a reminder, one field of an environment."""
@@ -64,11 +70,36 @@ _OUTPUT: Final = re.compile(
 )
 
 
+# Notes of ours and summaries of clients, sent back as a user's message: what tools said may stand in them as well.
+_OURS: Final = re.compile(
+    r"\s*\[(?:Digest of |Previous conversation summary\]|\d+ earlier messages omitted\]|conversation truncated"
+    r"|Standing rules,)"
+)
+_SUMMARISED: Final = re.compile(
+    r"\s*(?:This session is being continued from a previous conversation|Another language model started to solve"
+    r"|<(?:conversation_)?summary>|\[?(?:conversation|context) summary\b)",
+    re.IGNORECASE,
+)
+
+
+def carried_rules(text: str) -> Iterator[HarnessText]:
+    """The list of rules in a note of ours. O(size)."""
+    before, header, rules = text.partition(f"{RULES_HEADER}\n")
+    # At the start of a line only: inside a digest a tool's words never stand there. Other notes quote results as such.
+    if header and (not before or before.endswith("\n")) and _OURS.match(text):
+        yield HarnessText("file", EARLIER, rules.replace(f"- {EARLIER}:\n", "").rstrip("\n"))
+
+
 def harness_texts(text: str) -> Iterator[HarnessText]:
     """The texts in one part of a user's message, in order, up to the first that a tool or a file may have written.
 
     O(size).
     """
+    if _OURS.match(text):
+        yield from carried_rules(text)
+        return
+    if _SUMMARISED.match(text):
+        return
     if "<" not in text:
         yield from (_said(text) if not _OUTPUT.match(text) else ())
         return

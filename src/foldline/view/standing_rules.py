@@ -25,13 +25,19 @@ from foldline.text.standing import (
     standing_sentences,
 )
 from foldline.tokens import Counter
-from foldline.view.harness_texts import HarnessText, Speaker, harness_texts, is_withdrawal
+from foldline.view.harness_texts import (
+    EARLIER,
+    RULES_HEADER,
+    HarnessText,
+    Speaker,
+    carried_rules,
+    harness_texts,
+    is_withdrawal,
+)
 from foldline.view.transcript import Entry, Fold, Seq
+from foldline.view.user_words import is_injected
 
 __all__ = ["RULES_HEADER", "RULES_SHARE", "StandingRule", "StandingRules", "has_rules", "rules_tokens", "without_rules"]
-
-RULES_HEADER: Final = "[Standing rules, word for word: they hold until the user ends them]"
-"""The line before the rules that a fold carries."""
 
 RULES_SHARE: Final = 0.1
 """The share of the input limit that rules may take in folds, unless set otherwise."""
@@ -139,7 +145,7 @@ class StandingRules:
 
     def _add(self, given: _Given) -> None:
         text = clean(given.text)
-        if given.name:
+        if given.name and given.name != EARLIER:
             self._end(other for other in self._given if (other.speaker, other.name) == (given.speaker, given.name))
         self._ended.discard(text)
         self._given.append(replace(given, text=text, tokens=self._counter.text(text) + _LINE_TOKENS))
@@ -206,17 +212,22 @@ class StandingRules:
 
 
 def _texts(message: Message) -> Iterator[HarnessText]:
-    """The texts of a message that may hold rules: a user's, and none of ours."""
-    if message.role != "user" or message.kind or not message.agent_visible:
+    """The texts of a message that may hold rules: a user's, and of ours the list of rules alone."""
+    if message.role == "assistant" or not message.agent_visible or (message.role != "user" and not message.kind):
         return
+    read = carried_rules if message.kind else harness_texts
     for part in message.parts:
         if isinstance(part, Text):
-            yield from harness_texts(part.text[:_MOST_CHARS])
+            yield from read(part.text[:_MOST_CHARS])
 
 
 def has_rules(text: str) -> bool:
-    """Whether a part of a user's message holds files, reminders or settings that are kept as rules. O(size)."""
-    return "<" in text and any(found.speaker != "user" for found in harness_texts(text))
+    """Whether a part of a user's message is all files, reminders or settings that are kept as rules. O(size)."""
+    # With words of the user beside them it says more, and so does a note of ours that comes back.
+    if not is_injected(text):
+        return False
+    found = list(harness_texts(text))
+    return bool(found) and all(each.speaker != "user" and each.name != EARLIER for each in found)
 
 
 def _fitting(given: _Given, room_tokens: int, counter: Counter) -> StandingRule | None:
