@@ -99,7 +99,7 @@ class PageServer:
         self.say(session, f"Here is markup: {MARKUP}")
         for number in range(5):
             self.say(session, report(number))
-        for number in range(8):
+        for number in range(12):
             self.say(session, f"What is on page {number} of the ledger?")
         return session
 
