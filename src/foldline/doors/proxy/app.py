@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from foldline.doors.proxy.compaction.service import CompactionService, is_compact_path
+from foldline.doors.proxy.compaction.service import CompactionService, serves_path
 from foldline.doors.proxy.error_responses import ErrorResponse, error_response, too_large
 from foldline.doors.proxy.exchange import ProxyExchange
 from foldline.doors.proxy.request_head import dialect_of, header, model_at
@@ -65,7 +65,7 @@ class Proxy:
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         dialect, counting = dialect_of(scope["method"], scope["path"])
-        if self.compaction is not None and is_compact_path(scope["method"], scope["path"]):
+        if self.compaction is not None and serves_path(scope["method"], scope["path"]):
             dialect = "openai-responses"
         query = scope["query_string"].decode("latin-1")
         # The path as it came: decoding and encoding it again could change what a signature or a route covers.

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.doors.proxy.compaction.asking import SUMMARY, TASK, TRIGGER, Asking, asking, events, items
+from tests.doors.proxy.proxies import Fixed, Recording, proxied
 
 from foldline.engine.one_shot import check
 from foldline.testing import FakeProvider
@@ -126,6 +127,25 @@ def test_a_text_as_input_is_served_too(tmp_path: Path) -> None:
         out = window(client, "Hello.")
     assert answer.status_code == 200
     assert [item["type"] for item in out] == ["message", "compaction"]
+
+
+def test_a_count_of_tokens_reads_the_words_of_an_item(tmp_path: Path) -> None:
+    upstream = Recording(Fixed((b'{"input_tokens": 7}',), ((b"content-type", b"application/json"),)))
+    with asking(tmp_path) as client:
+        item = window(client, items())[-1]
+    with proxied(upstream, tmp_path) as running:
+        client = Asking(running.url, FakeProvider(), upstream, running.lines)
+        path = "/v1/responses/input_tokens"
+        counted = client.respond([item, {"role": "user", "content": "Go."}], path=path)
+        assert counted.json() == {"input_tokens": 7}
+        assert SUMMARY in client.sent()["input"][0]["content"]
+        assert (
+            refused(client.respond([{**item, "encrypted_content": "gAAAA"}], path=path))[1]
+            == "invalid_encrypted_content"
+        )
+        plain = {"model": "m", "previous_response_id": "resp_1"}
+        client.post(path, plain)
+        assert client.sent() == plain
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -219,20 +219,21 @@ class Asked:
         *,
         warning: str = "",
         sent_tokens: int | None = None,
+        planned: bool = True,
     ) -> None:
         """Send the request with other messages, without the fields that were served here, and change its answer.
 
-        `sent_tokens` is our own count of it, if it was counted.
+        `sent_tokens` is our own count of it, if it was counted. Unless `planned` it is not folded.
         """
         exchange = self.exchange
         raw = rewritten(self.body, messages, ("context_management", "compaction"))
         exchange.send = EditingSend(exchange.send, [(DONE_BY, b"foldline")], edit, warning, wanted=self.body.streamed)
         exchange.headers = plain_headers(exchange.headers, edited=edit is not None)
-        await exchange.run(raw)
-        planned, watch = exchange.planned, exchange.watch
+        await exchange.run(raw, planned=planned)
+        plan, watch = exchange.planned, exchange.watch
         usage = None if watch is None else watch.usage
         # A report is about what was sent: of a folded request it does not say how good the count was.
-        if sent_tokens and usage is not None and planned is not None and not planned.plan.changed:
+        if sent_tokens and usage is not None and plan is not None and not plan.plan.changed:
             self.parts.ratios.learn(self.client, self.body.model, usage.input_tokens, sent_tokens)
 
     async def answer(self, response: ErrorResponse, *, warning: str = "") -> None:

@@ -28,17 +28,19 @@ from foldline.doors.proxy.exchange import ProxyExchange
 from foldline.doors.proxy.request_head import client_of, encoding, is_streamed_at, model_at, path_of
 from foldline.errors import InvalidInput
 
-__all__ = ["CompactionService", "is_compact_path"]
+__all__ = ["CompactionService", "serves_path"]
 
+# Paths beside those of a dialect (OpenAI, API reference: Compact a response, Get input token counts).
 _COMPACT: Final = "/responses/compact"
+_COUNT: Final = "/responses/input_tokens"
 # A request without any of these asks for nothing here, and is not read twice. With the quotation mark: sessions often
 # have these words in their texts.
 _WORDS: Final = (b'"compact', b'"context_management"', b'"thread"', f'"{MARK}.'.encode())
 
 
-def is_compact_path(method: str, path: str) -> bool:
-    """Whether a path is that of OpenAI's "Compact a response"."""
-    return method == "POST" and path.rstrip("/").endswith(_COMPACT)
+def serves_path(method: str, path: str) -> bool:
+    """Whether a path is served here that is no dialect's: it compacts, or counts, a conversation of Responses."""
+    return method == "POST" and path.rstrip("/").endswith((_COMPACT, _COUNT))
 
 
 @dataclass(slots=True)
@@ -51,7 +53,7 @@ class CompactionService:
 
     async def serve(self, exchange: ProxyExchange, raw: bytes) -> None:
         """Serve a request, whether it asks for compaction or not. Raises nothing but a cancellation."""
-        alone = is_compact_path(exchange.record.method, exchange.record.path)
+        alone = serves_path(exchange.record.method, exchange.record.path)
         exchange.record.received_bytes = len(raw)
         body = await self._read(exchange, raw, alone)
         if body is None:
@@ -76,7 +78,7 @@ class CompactionService:
         path, coding = exchange.record.path, encoding(exchange.headers)
         try:
             plain = await inflate(raw, coding, exchange.max_bytes) if coding and readable(coding) else raw
-            if not alone and not any(word in plain for word in _WORDS):
+            if not path.rstrip("/").endswith(_COMPACT) and not any(word in plain for word in _WORDS):
                 return None
             form = FORMS[exchange.dialect]
             return read_body(form, plain, addressed=model_at(path), streamed=is_streamed_at(path))
@@ -85,7 +87,8 @@ class CompactionService:
 
     async def _unread(self, exchange: ProxyExchange, raw: bytes, alone: bool) -> None:
         """Send on a request that asks for nothing here, or that cannot be read."""
-        fields = parse_object(raw.decode("utf-8", "replace")) if alone else None
+        compacts = exchange.record.path.rstrip("/").endswith(_COMPACT)
+        fields = parse_object(raw.decode("utf-8", "replace")) if compacts else None
         model = "" if fields is None else str(fields.get("model") or "")
         if fields is None or self._dry(exchange) or self._is_native("openai-responses", model, summaries=True):
             await exchange.run(raw, planned=not alone)
@@ -108,21 +111,24 @@ class CompactionService:
         if body.dialect == "anthropic" and body.fields.get("thread") is not None:
             await self._threaded(exchange, body, raw)
             return
+        compacts = exchange.record.path.rstrip("/").endswith(_COMPACT)
         summaries, clears = _asks(body)
-        if not (alone or summaries or clears):
-            await exchange.run(raw)
+        if not (compacts or summaries or clears):
+            await exchange.run(raw, planned=not alone)
             return
         client = client_of(exchange.headers, exchange.target.partition("?")[2].encode("latin-1"))
         form = path_of(exchange.record.method, exchange.record.path)[1]
         # Nobody here can read a stream of binary frames, so nothing could be added to it.
         unreadable = form is not None and form.binary
-        if unreadable or self._is_native(body.dialect, body.model, summaries=summaries or alone):
+        if unreadable or self._is_native(body.dialect, body.model, summaries=summaries or compacts):
             await self._pass_on(exchange, body, raw, client, alone)
             return
         window = await exchange.services.windows.of(body.dialect, body.model, exchange.headers, client=client)
         asked = Asked(self.parts, exchange, body, client, None if window.guessed else window.tokens)
-        if alone:
+        if compacts:
             await serve_compact(asked)
+        elif alone:
+            await asked.go_on(expand_items(body.messages, self.parts.key, client, native=False).messages, planned=False)
         elif body.dialect == "anthropic":
             await serve_messages(asked)
         else:

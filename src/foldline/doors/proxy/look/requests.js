@@ -5,6 +5,7 @@ import { byId, compact, el, number, plural, reconcile } from "./dom.js";
 const SHOWN = 40;
 const OUTCOMES = {
   passed: "passed", folded: "folded", refused: "refused", open: "fault of ours", left: "client left", cut: "broken off",
+  compacted: "compacted",
 };
 const BAD = new Set(["refused", "open", "cut"]);
 const clock = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
