@@ -68,6 +68,23 @@ def test_a_newest_turn_that_takes_much_of_the_window_is_summarised_too() -> None
     assert given.messages[-1] not in found.shown
 
 
+def test_the_beginning_of_a_reply_stays_with_what_it_answers() -> None:
+    prefill = {"role": "assistant", "content": "The bug is in"}
+    given = history("anthropic", prefill)
+    found = condense(given, POLICY, writes)
+    assert found is not None
+    assert list(found.shown[-3:]) == list(given.messages[-3:])
+
+
+def test_calls_side_by_side_stay_with_all_their_results() -> None:
+    calls = [{"type": "function_call", "call_id": f"p{n}", "name": "f", "arguments": "{}"} for n in range(3)]
+    outputs = [{"type": "function_call_output", "call_id": f"p{n}", "output": "Found."} for n in range(3)]
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAA"}
+    found = condense(history("openai-responses", thought, *calls, *outputs), POLICY, writes)
+    assert found is not None
+    assert list(found.shown[-7:]) == [thought, *calls, *outputs]
+
+
 def test_an_earlier_summary_is_no_word_of_the_user() -> None:
     note = {"role": "user", "content": "[Previous conversation summary]\nNothing is done."}
     found = [note, *session(12, dialect="anthropic", result="word " * 800)[1:]]

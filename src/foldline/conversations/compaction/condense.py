@@ -205,10 +205,11 @@ def _newest_group(history: ClientHistory, counter: Counter) -> int:
     """
     messages = [codec(history.dialect).read(wire) for wire in history.messages]
     start = len(messages)
+    # An assistant message at the end is the beginning of the reply (a prefill, a paused turn): it stays with its turn.
+    while start > 0 and messages[start - 1].role == "assistant":
+        start -= 1
     while start > 0 and messages[start - 1].role != "assistant":
         start -= 1
-    if start == len(messages):
-        return start
     # Results belong to their calls: a group is never cut.
     if any(message.results for message in messages[start:]):
         while start > 0 and messages[start - 1].role == "assistant":
