@@ -172,8 +172,14 @@ async def _serving(
         click.echo(f"upstream  {settings.upstream}{'' if settings.mode == 'normal' else f'  ({settings.mode})'}")
         click.echo(f"page      {address}/foldline")
         click.echo(f"store     {'none: in memory only' if settings.store is None else _shown(settings.store)}")
-        ends = {"stopping": opened.stopping, "cutting": opened.cutting}
-        await run(opened.app, at, grace_seconds=grace_seconds, notice=log, **ends)
+        await run(
+            opened.app,
+            at,
+            grace_seconds=grace_seconds,
+            notice=log,
+            stopping=opened.stopping,
+            cutting=opened.cutting,
+        )
 
 
 def _shown(place: str) -> str:
