@@ -10,7 +10,6 @@ import pytest
 from foldline.engine.context import Context
 from foldline.reducers.reading import ReadAhead
 from foldline.testing import session
-from foldline.text.sampling import Passages
 
 LINE = "src/pkg_{turn}/part_{n}.py: def load_rows_{n}_{turn}(path) reads rows of a file and returns them\n"
 
@@ -23,8 +22,8 @@ def wires(rounds: int) -> list[Any]:
     ]
 
 
-def passages_known(context: Context) -> int:
-    kept = context.view.texts._passages
+def names_known(context: Context) -> int:
+    kept = context.view.texts._names
     return len({**kept._old, **kept._new})
 
 
@@ -38,11 +37,11 @@ def grown(rounds: int, window: int, policy: str = "balanced") -> Context:
 
 
 def test_a_session_that_stays_short_is_not_read_ahead() -> None:
-    assert passages_known(grown(20, window=100_000)) == 0
+    assert names_known(grown(20, window=100_000)) == 0
 
 
 def test_results_are_read_once_half_of_the_window_is_used() -> None:
-    assert passages_known(grown(20, window=12_000)) >= 15
+    assert names_known(grown(20, window=12_000)) >= 15
 
 
 def test_few_turns_read_and_each_reads_no_more_than_a_bound() -> None:
@@ -65,7 +64,7 @@ def test_a_view_that_is_too_large_to_be_remembered_is_not_read() -> None:
     reading = ReadAhead()
     reading.go_on(context.view, 1_000)
     assert reading.to == context.view.tiles[-1].stop
-    assert passages_known(context) == 0
+    assert names_known(context) == 0
 
 
 @pytest.mark.parametrize("policy", ["balanced", "economical", "quality", "cost"])
@@ -78,7 +77,7 @@ def test_requests_are_the_same_as_without_reading(policy: str) -> None:
             context.append(wire)
             if wire["role"] != "assistant":
                 out.append(list(context.prepare().messages))
-                most = max(most, passages_known(context))
+                most = max(most, names_known(context))
         return out, most
 
     (sent, known), (plain, fewer) = requests(0), requests(1_000_000)
@@ -89,6 +88,6 @@ def test_requests_are_the_same_as_without_reading(policy: str) -> None:
 def test_what_was_read_is_what_a_fold_looks_up() -> None:
     context = grown(20, window=12_000)
     text = next(entry.message.results[0].text for entry in context.view.entries.values() if entry.message.results)
-    known = context.view.texts._passages.get(text)
-    assert isinstance(known, Passages)
-    assert context.view.texts.passages(text) is known
+    known = context.view.texts._names.get(text)
+    assert known
+    assert context.view.texts.names(text) is known

@@ -1,7 +1,8 @@
 """Reads what has come before a fold needs it, so that a fold mostly selects.
 
-Much of what a fold took was to read the texts since the last one: their tokens, names and lines. What is read is kept
-by the view (`TextMemory`). What is shown does not depend on whether it was read.
+Much of what a fold took was to read the texts since the last one: their tokens and names. What is read is kept by the
+view (`TextMemory`). What is shown does not depend on whether it was read. Lines are left to the fold: in recorded
+sessions, to read those ahead too took 0.2 ms more of each turn and saved nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from foldline.reducers.digest import labelled_texts
-from foldline.text.sampling import scored_whole
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
 
@@ -24,9 +24,6 @@ _MOST_CHARS = 20_000
 
 # Of a larger view the memory would let go of what was read first before a fold comes.
 _MOST_VIEW_BYTES = 262_144
-
-# A shorter text is seldom cut.
-_SHORT_CHARS = 80
 
 
 @dataclass(slots=True)
@@ -65,6 +62,4 @@ def _read(view: View, entries: Sequence[Entry], stop: Seq) -> Seq:
         for label, text in found:
             texts.tokens(label + text)
             texts.names(text)
-            if len(text) > _SHORT_CHARS and scored_whole(text):
-                texts.passages(text)
     return stop
