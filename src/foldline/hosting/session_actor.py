@@ -6,7 +6,7 @@ Work runs in a task of its own, so that it outlives the connection that requeste
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
+from foldline.agent.session import AgentSession
 from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.workers import run_to_end
 from foldline.codecs import codec as codec_for
@@ -161,14 +162,19 @@ class SessionActor:
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
-    async def compact(self, instructions: str | None = None) -> CompactionResult:
-        """Fold everything that may be folded. Raises SummaryError if there is nothing to fold."""
+    async def compact(
+        self, instructions: str | None = None, ranges: Sequence[tuple[Seq, Seq]] = ()
+    ) -> CompactionResult:
+        """Fold everything that may be folded, or `ranges` alone. Raises SummaryError if there is nothing to fold."""
 
         async def work(agent: Agent) -> CompactionResult:
             before = agent.session.figures
             self._compacting = True
             try:
-                folds = await agent.session.compact(instructions, agent.summarize)
+                if ranges:
+                    folds = await agent.session.fold(ranges, instructions, agent.summarize)
+                else:
+                    folds = await agent.session.compact(instructions, agent.summarize)
             finally:
                 self._compacting = False
                 await self._lease.save()
@@ -179,21 +185,15 @@ class SessionActor:
 
     async def undo(self) -> tuple[Unfold, ...]:
         """Undo the last batch of folds; empty if there is none."""
-
-        async def work(agent: Agent) -> tuple[Unfold, ...]:
-            undone = await run_to_end(agent.session.undo)
-            await self._lease.save()
-            return undone
-
-        return await self._submit(work)
+        return await self._change(lambda session: session.undo())
 
     async def pin(self, seq: Seq, *, pinned: bool = True) -> None:
         """Pin the group of a message, or unpin it. Raises InvalidInput, and FoldRefused if it is folded."""
+        await self._change(lambda session: session.pin(seq, pinned=pinned))
 
-        async def work(agent: Agent) -> None:
-            await run_to_end(agent.session.pin, seq, pinned=pinned)
-
-        await self._submit(work)
+    async def rewind(self, seq: Seq) -> int:
+        """Go back to before a message, as a branch; return how many are left. Raises InvalidInput."""
+        return await self._change(lambda session: session.rewind(seq))
 
     async def use_policy(self, name: str) -> None:
         """Fold by another policy from now on. Raises InvalidInput for an unknown one."""
@@ -286,6 +286,16 @@ class SessionActor:
         await self._lease.unload()
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    async def _change(self, change: Callable[[AgentSession], T]) -> T:
+        """Change the session in a thread, and write its snapshot."""
+
+        async def work(agent: Agent) -> T:
+            result = await run_to_end(change, agent.session)
+            await self._lease.save()
+            return result
+
+        return await self._submit(work)
 
     async def _submit(
         self,

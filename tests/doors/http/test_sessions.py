@@ -238,3 +238,36 @@ def test_the_list_is_read_while_all_threads_for_folds_calls_and_tools_are_held(a
     finally:
         released.set()
         holding.join()
+
+
+def said(api: Api, session: str) -> list[int]:
+    """The numbers of the user's messages."""
+    return [one["seq"] for one in api.get(f"/{session}/history")["messages"] if one["role"] == "user"]
+
+
+def test_a_chosen_stretch_is_folded_alone(api: Api) -> None:
+    session = long_session(api, turns=4)
+    _, first, stop, _ = said(api, session)
+    done = api.post(f"/{session}/fold", first=first, last=stop - 1, instructions="Keep the towns.")
+    (fold,) = done["folds"]
+    assert (fold["start"], fold["stop"]) == (first, stop)
+    assert done["after"]["current_context_tokens"] < done["before"]["current_context_tokens"]
+    hidden = [one["seq"] for one in api.get(f"/{session}/history")["messages"] if one["state"] == "hidden"]
+    assert hidden == list(range(first, stop))
+    assert api.post(f"/{session}/undo")["unfolded"] == [fold["id"]]
+    assert api.post(f"/{session}/fold", 404, first=2, last=99)["field"] == "last"
+    assert api.post(f"/{session}/fold", 404, first=3, last=2)["field"] == "last"
+
+
+def test_a_session_goes_back_to_a_message_and_its_branches_are_listed(api: Api) -> None:
+    session = long_session(api, turns=3)
+    assert api.get(f"/{session}/branches")["branches"] == []
+    second, count = said(api, session)[1], len(api.get(f"/{session}/history")["messages"])
+    assert api.post(f"/{session}/rewind", seq=second) == {"left": count - second}
+    assert api.say(session, "Something else.")["reason"] == "done"
+    (branch,) = api.get(f"/{session}/branches")["branches"]
+    assert (branch["start"], branch["stop"]) == (second, count) and branch["at"]
+    sent = str(api.fake.requests[-1].body["messages"])
+    assert "Town 0" in sent and "Something else." in sent and "Town 1" not in sent
+    assert len(api.get(f"/{session}/history")["messages"]) > count
+    assert api.post(f"/{session}/rewind", 404, seq=second)["field"] == "seq"

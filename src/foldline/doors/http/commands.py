@@ -21,7 +21,7 @@ from foldline.engine.window_usage import WindowUsage
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor
 
-__all__ = ["cancel", "compact", "create", "delete", "pin", "policy", "say", "undo"]
+__all__ = ["cancel", "compact", "create", "delete", "fold", "pin", "policy", "rewind", "say", "undo"]
 
 T = TypeVar("T")
 
@@ -51,6 +51,31 @@ async def compact(server: ServerState, request: ApiRequest) -> HandlerResult:
     # None: the client has disconnected, and nobody reads the response.
     done = await _while_connected(request, actor.compact(request["instructions"] or None))
     return json_response({} if done is None else payloads.compacted(done))
+
+
+async def fold(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Fold a stretch of messages that somebody chose."""
+    actor = await actor_of(server, request)
+    first, last = request["first"], request["first"] if request["last"] is None else request["last"]
+    count = await actor.inspect(lambda look: look.tally.messages)
+    if not first <= last < count:
+        detail = f"messages {first} to {last} are not there; they are 0 to {count - 1}"
+        raise Problem(name="not-found", detail=detail, field="last" if first < count else "first")
+    ranges = ((first, last + 1),)
+    done = await _while_connected(request, actor.compact(request["instructions"] or None, ranges))
+    return json_response({} if done is None else payloads.compacted(done))
+
+
+async def rewind(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Go back to before a message; the session goes on from there as a branch."""
+    actor = await actor_of(server, request)
+    try:
+        left = await actor.rewind(request["seq"])
+    except InvalidInput as error:
+        if error.place != "rewind":
+            raise
+        raise Problem(name="not-found", detail=error.reason, field="seq") from None
+    return json_response({"left": left})
 
 
 async def undo(server: ServerState, request: ApiRequest) -> HandlerResult:

@@ -106,6 +106,12 @@ _HISTORY: Mapping[str, Any] = {
     )
 }
 _COMPACT = (RequestField(name="instructions", about="What the summary should keep.", default="", most=10_000),)
+_FOLD = (
+    RequestField(name="first", kind="whole", about="The first message to fold.", required=True, most=_NEWEST),
+    _whole("last", "The last one; by default the first alone.", None, 0, _NEWEST),
+    *_COMPACT,
+)
+_REWIND = (RequestField(name="seq", kind="whole", about="The first message to leave.", required=True, most=_NEWEST),)
 _PIN = (
     RequestField(name="seq", kind="whole", about="The message to keep.", required=True, most=_NEWEST),
     RequestField(name="pinned", kind="flag", about="false lets it be folded again.", default=True),
@@ -136,6 +142,12 @@ ROUTES: Final[tuple[Route, ...]] = (
                 answer=schemas.TurnsJson, parts={"query": (_whole("limit", "How many at most.", 200, 1, 2_000),)}),
     _of_session("POST", "/compact", "compact", "Fold everything that may be folded.", commands.compact, heavy=True,
                 answer=schemas.CompactedJson, parts={"body": _COMPACT}, problems=(502,)),
+    _of_session("POST", "/fold", "fold", "Fold a stretch of messages alone.", commands.fold, heavy=True,
+                answer=schemas.CompactedJson, parts={"body": _FOLD}, problems=(502,)),
+    _of_session("POST", "/rewind", "rewind", "Go back to before a message, as a branch.", commands.rewind, heavy=True,
+                answer=schemas.RewoundJson, parts={"body": _REWIND}),
+    _of_session("GET", "/branches", "get_branches", "The branches that were left, oldest first.", queries.branches,
+                answer=schemas.BranchesJson),
     _of_session("POST", "/undo", "undo", "Take back the last batch of folds.", commands.undo, heavy=True,
                 answer=schemas.UndoneJson, parts={"body": ()}),
     _of_session("POST", "/pin", "pin", "Keep a message whole, or no longer.", commands.pin, heavy=True,

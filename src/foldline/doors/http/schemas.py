@@ -13,6 +13,8 @@ from foldline.agent.events import EndReason
 from foldline.messages import Json
 
 __all__ = [
+    "BranchJson",
+    "BranchesJson",
     "CallJson",
     "CancelledJson",
     "CompactedJson",
@@ -31,6 +33,7 @@ __all__ = [
     "ProblemJson",
     "ReadyJson",
     "ResultJson",
+    "RewoundJson",
     "RuleJson",
     "SessionFields",
     "SessionJson",
@@ -294,6 +297,26 @@ class UndoneJson(TypedDict):
     """The undone folds."""
 
     unfolded: list[int]
+
+
+class RewoundJson(TypedDict):
+    """How many messages were left."""
+
+    left: int
+
+
+class BranchJson(TypedDict):
+    """Messages [start, stop), which are sent no more since `at`: the session went on from before them."""
+
+    start: int
+    stop: int
+    at: str
+
+
+class BranchesJson(TypedDict):
+    """The branches that a session has left, oldest first."""
+
+    branches: list[BranchJson]
 
 
 class PinnedJson(TypedDict):

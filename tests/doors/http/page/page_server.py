@@ -122,7 +122,10 @@ def paged(folder: Path) -> Iterator[PageServer]:
     (folder / "ledger.txt").write_text("".join(f"{n:04} boat {n % 7} paid {n * 3} coins\n" for n in range(700)))
     model = Model()
     with serve(FakeProvider(model, window_tokens=WINDOW_TOKENS)) as served:
-        door = Door(served.url, folder, str(folder / "sessions"), environ={"FOLDLINE_TOKEN": TOKEN})
+        # What is folded must not hang on which of a summary and a turn is done first.
+        (folder / "page.yaml").write_text("agents: {main: {policy: {name: balanced, ahead: 0}}}\n")
+        options = ("--config", str(folder / "page.yaml"))
+        door = Door(served.url, folder, str(folder / "sessions"), options, environ={"FOLDLINE_TOKEN": TOKEN})
         headers = {"Authorization": f"Bearer {TOKEN}"}
         try:
             door.start()

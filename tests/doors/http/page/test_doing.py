@@ -40,6 +40,37 @@ def test_a_message_is_pinned_and_unpinned(page: Page, served: PageServer) -> Non
     expect(item.locator(".mark")).to_have_count(0)
 
 
+def test_messages_are_folded_from_one_to_another(page: Page, served: PageServer) -> None:
+    session = served.create_session(title="Chosen")
+    for number in range(4):
+        served.say(session, report(number))
+    opened(page, served, session)
+    everything(page).filter(has_text="Report 1.").first.get_by_role("button").click()
+    details(page).get_by_role("spinbutton", name="Fold from here to message").fill("3")
+    details(page).get_by_role("button", name="Fold from here to", exact=True).click()
+    expect(shown(page).filter(has_text=SUMMARY.splitlines()[1])).to_have_count(1)
+    expect(shown(page).filter(has_text="Report 1.")).to_have_count(0)
+    expect(shown(page).filter(has_text="Report 2.").first).to_be_visible()
+    page.get_by_role("button", name="Undo", exact=True).click()
+    expect(shown(page).filter(has_text="Report 1.").first).to_be_visible()
+
+
+def test_going_back_to_a_message_shows_the_branch_that_was_left(page: Page, served: PageServer) -> None:
+    session = served.create_session(title="Branches")
+    for words in ("First this", "Then that", "At last the other"):
+        served.say(session, words)
+    opened(page, served, session)
+    branches = page.get_by_role("region", name="Branches")
+    expect(branches).to_have_count(0)
+    everything(page).filter(has_text="Then that").first.get_by_role("button").click()
+    details(page).get_by_role("button", name="Go back to before this").click()
+    expect(branches.get_by_role("listitem")).to_have_count(2)
+    expect(branches.get_by_role("listitem").filter(has_text="left")).to_contain_text("2–5")
+    expect(shown(page).filter(has_text="Then that")).to_have_count(0)
+    branches.get_by_role("button", name="2–5").click()
+    expect(everything(page).filter(has_text="Then that").first).to_be_visible()
+
+
 def test_compacting_shows_the_figures_before_and_after_and_undo_takes_it_back(page: Page, served: PageServer) -> None:
     session = served.create_session(title="Compacted")
     for number in range(3):

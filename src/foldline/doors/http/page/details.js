@@ -83,12 +83,35 @@ export function detailsPanel(aside, options) {
         error.hidden = false;
       }
     });
+    const attempt = async (work) => {
+      error.hidden = true;
+      try {
+        await work();
+        close();
+        options.changed();
+      } catch (failure) {
+        error.textContent = failure.message;
+        error.hidden = false;
+      }
+    };
+    const goBack = el("button", { type: "button", class: "rewind", text: "Go back to before this" });
+    goBack.addEventListener("click", () => attempt(async () => {
+      const { left } = await post(sessionPath(id, "/rewind"), { seq: entry.seq });
+      announce(`${plural(left, "message")} left`);
+    }));
+    const last = el("input", { type: "number", class: "last", min: entry.seq, value: entry.seq, "aria-label": "Fold from here to message" });
+    const foldHere = el("button", { type: "button", class: "fold-here", text: "Fold from here to" });
+    foldHere.addEventListener("click", () => attempt(async () => {
+      announce("Folding");
+      const { folds: made } = await post(sessionPath(id, "/fold"), { first: entry.seq, last: Number(last.value) });
+      announce(`${plural(made.length, "fold")} made`);
+    }));
     const shown = folds.filter((one) => one.in_effect !== false && one.shown);
     return [
       el("dl", { class: "facts" },
         fact("From", who(entry)), fact("State", state(entry)), fact("Tokens", number(entry.tokens)),
         entry.at && el("div", {}, el("dt", { text: "Recorded" }), el("dd", {}, time(entry.at, { inFull: true })))),
-      el("div", { class: "buttons" }, pin), error,
+      el("div", { class: "buttons" }, pin, goBack, foldHere, last), error,
       folds.length > 0 && el("h3", { text: "Why" }),
       folds.length > 0 && el("ol", { class: "whys", "aria-label": "Folds" }, ...folds.map((one) => fold(one))),
       ...shown.slice(-1).flatMap((one) => [el("h3", { text: "Shown in its place" }), text(one.shown)]),

@@ -1,6 +1,7 @@
 // One session: its figures and turns, the context beside the history, and the form for a message.
 
 import { actions } from "./actions.js";
+import { drawBranches } from "./branches.js";
 import { get, sessionPath } from "./api.js";
 import { announce, fromTemplate, paced } from "./dom.js";
 import { detailsPanel } from "./details.js";
@@ -102,13 +103,15 @@ export function sessionView(id, signal, connection) {
   }
 
   async function read() {
-    const [now, context, past] = await Promise.all([
+    const [now, context, past, tree] = await Promise.all([
       get(sessionPath(id), signal), get(sessionPath(id, "/context"), signal), get(sessionPath(id, "/turns?limit=200"), signal),
+      get(sessionPath(id, "/branches"), signal),
     ]);
     session = now;
     drawSession();
     drawWindow(find(".window"), session, context);
     turns.draw(past.turns, session);
+    drawBranches(find(".branches"), tree.branches, session.messages, reveal);
     shown.draw(context);
     all.count(session.messages);
   }
