@@ -15,6 +15,8 @@ from foldline.view.rendering import UNDERSTOOD
 
 __all__ = ["Expanded", "messages_of", "rewritten"]
 
+_NEAR: Final = 8
+
 # Fields of a message that say nothing to the model, and may differ where a client sends it again.
 _ASIDE: Final = frozenset({"cache_control", "id", "status"})
 
@@ -62,7 +64,8 @@ def messages_of(
 def _not_repeated(
     shown: Sequence[Mapping[str, Json] | None], following: Sequence[Wire]
 ) -> Sequence[Mapping[str, Json] | None]:
-    again = {to_json(_bare(wire)) for wire in following}
+    # A client puts them right behind the block; what comes later is new.
+    again = {to_json(_bare(wire)) for wire in following[: len(shown) + _NEAR]} if len(shown) > 1 else set()
     if not again:
         return shown
     at = shown.index(None)

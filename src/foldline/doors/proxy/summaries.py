@@ -95,7 +95,7 @@ class SummaryClient:
                 return self._cache[key]
             # Clients repeat a request that takes long. The second one waits for the same summary.
             future = self._pending.get(key)
-            if future is None or future.done():  # done, but not cached: it has just failed
+            if future is None or _has_failed(future):
                 began = True
                 future = self._pending[key] = self._begin(begin, loop)
                 future.add_done_callback(lambda done: self._done(key, done))
@@ -216,6 +216,11 @@ class RequestSummariser:
 
 def _key(request: Json) -> bytes:
     return blake2b(json.dumps(request, ensure_ascii=True).encode(), digest_size=32).digest()
+
+
+def _has_failed(future: Future[Completion]) -> bool:
+    # A future that has just succeeded is not in the cache yet: its callback comes after its waiters.
+    return future.done() and (future.cancelled() or future.exception() is not None)
 
 
 def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:

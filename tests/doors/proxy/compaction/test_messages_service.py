@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -419,6 +421,46 @@ def test_betas_and_codings_that_are_served_here_do_not_reach_the_upstream(tmp_pa
         headers = dict(client.upstream.headers[-1])
     assert headers[b"anthropic-beta"] == b"context-1m-2025-08-07"
     assert headers[b"accept-encoding"] == b"identity"
+
+
+def test_a_compressed_request_is_served_too(tmp_path: Path) -> None:
+    body = {"model": "m", "max_tokens": 400, "messages": messages(), "context_management": compacting()}
+    data = gzip.compress(json.dumps(body).encode())
+    headers = {"content-encoding": "gzip", "x-api-key": "sk-one", "anthropic-version": "2023-06-01"}
+    with asking(tmp_path) as client:
+        answer = httpx.post(f"{client.url}/v1/messages", content=data, headers=headers, timeout=60)
+        sent = dict(client.upstream.headers[-1])
+    assert [block["type"] for block in answer.json()["content"]] == ["compaction", "text"]
+    assert b"content-encoding" not in sent
+
+
+def test_a_strict_proxy_compacts_what_a_client_asks_for(tmp_path: Path) -> None:
+    with asking(tmp_path, mode="strict", window=30_000) as client:
+        body = client.ask(messages(), context_management=compacting()).json()
+        assert [block["type"] for block in body["content"]] == ["compaction", "text"]
+        refusal = client.ask(messages(40))
+    assert refusal.status_code == 400
+    assert "prompt is too long" in refusal.json()["error"]["message"]
+
+
+def test_a_conversation_larger_than_the_window_is_summarised_in_parts(tmp_path: Path) -> None:
+    """The providers want it to fit; here a client may come later."""
+    fake = FakeProvider(lambda body: SUMMARY, window_tokens=12_000)
+    with asking(tmp_path, fake=fake, window=12_000) as client:
+        block = summarised(client, messages(40))
+        asked = len(client.upstream.bodies)
+    assert block["content"].startswith(SUMMARY)
+    assert asked > 1
+    assert fake.refusals == {}
+
+
+def test_many_at_once_ask_for_one_summary(tmp_path: Path) -> None:
+    with asking(tmp_path) as client, ThreadPoolExecutor(6) as pool:
+        asks = [pool.submit(client.ask, messages(), context_management=compacting()) for _ in range(6)]
+        blocks = {json.dumps(one.result().json()["content"][0]) for one in asks}
+        questions = [body for body in client.upstream.bodies if b"You write the checkpoint" in body]
+    assert len(blocks) == 1
+    assert len(questions) == 1
 
 
 def test_an_error_of_the_upstream_passes_as_it_is(tmp_path: Path) -> None:
