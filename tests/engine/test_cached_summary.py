@@ -19,6 +19,7 @@ from foldline.failures.failure import Failure
 from foldline.reducers.mask import Mask
 from foldline.testing.scripted_model import session
 from foldline.view.budget import TokenLimits
+from foldline.view.origins import OURS
 from foldline.view.transcript import Usage
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
@@ -96,6 +97,7 @@ def test_a_question_is_the_request_before_it_and_one_message(dialect: str) -> No
     assert not model.prompts
     for before, question in pairs:
         assert question.messages[:-1] == before.messages
+        assert question.origins == (*before.origins, OURS)
         assert all(one is two for one, two in zip(question.messages, before.messages, strict=False))
         assert (question.system, question.tools, question.once) == (before.system, before.tools, 1)
         assert question.tokens > before.tokens

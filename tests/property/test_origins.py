@@ -154,6 +154,22 @@ def test_origins_survive_a_replay_and_a_release(drawn: tuple[str, list[Wire], bo
     assert len(out.origins) == len(out.messages)
 
 
+def test_the_words_beside_results_keep_their_origin_when_a_log_is_replayed() -> None:
+    """A fold over the results shows them; a replay knows what it shows, and not what the policy had asked for."""
+    settings: dict[str, Any] = {"dialect": "anthropic", "window": 60, "max_output_tokens": 0}
+    context, build = Context(**settings), BUILDERS["anthropic"]
+    context.extend(build.user("Read it.", False))
+    for number in range(3):
+        context.extend(build.turn([f"c{number}"], ["a result of many words " * 12], "words", None))
+    context.extend(build.says("It is done.", None))
+    request = context.prepare()
+    assert [[*origin.entries] for origin in request.origins if origin.entries] == [[6]]  # and its results are folded
+    again = Context.replay(context.events, **settings)
+    again.view.wires()
+    assert again.view.origins() == request.origins
+    holds(context, request)
+
+
 def test_words_between_roles_are_of_nobody_and_the_rest_keeps_its_origins() -> None:
     context = Context(window=10_000, system="Be brief.")
     for words in ("one", "two", "three"):

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from foldline.codecs.base import Codec
 from foldline.codecs.limits import NO_AMOUNTS, ONE_MESSAGE, Amounts
 from foldline.codecs.media import amounts_of
 from foldline.messages import Message, Reasoning
 from foldline.view.open_calls import RememberedCall
 from foldline.view.pairing import pair_ids
 from foldline.view.transcript import Entry, Fold, Repair, Seq, Sources
+from foldline.view.user_words import words_of
 
 if TYPE_CHECKING:
     from foldline.view.rendering import GrowingTurn
@@ -186,10 +188,10 @@ class VisibleMessage:
     kind: str
 
 
-def fold_tile(fold: Fold, inner: list[Tile], *, newest: Seq | None, words: Sequence[Message], replied: bool) -> Tile:
+def fold_tile(fold: Fold, inner: list[Tile], codec: Codec, *, newest: Entry | None, replied: bool) -> Tile:
     """The tile of a fold over these tiles. O(blocks among them, and their entries).
 
-    `words` are those of the newest user, entry `newest`, that had to stay; `replied` is that of the tile.
+    `newest` is the newest user message, whose words the fold may show beside its own; `replied` is that of the tile.
     """
     # Counted now: `View.release` lets go of the inner tiles, and notices and requests name these numbers afterwards.
     counts = [tile.count() for tile in inner]
@@ -200,7 +202,10 @@ def fold_tile(fold: Fold, inner: list[Tile], *, newest: Seq | None, words: Seque
                 covers[-1] = range(covers[-1].start, run.stop)
             else:
                 covers.append(run)
-    kept: Sources = () if newest is None else (newest,)
+    # By their content, whoever asked for the fold: a replay knows the messages of a fold, and not why each is there.
+    inside = newest is not None and fold.start <= newest.seq < fold.stop
+    words = words_of(codec, newest.message) if newest is not None and inside else None
+    kept: Sources = (newest.seq,) if newest is not None else ()
     return Tile(
         fold.start,
         fold.stop,
@@ -208,7 +213,7 @@ def fold_tile(fold: Fold, inner: list[Tile], *, newest: Seq | None, words: Seque
         inner=inner,
         covered_counts=(sum(count for count, _ in counts), sum(seen for _, seen in counts)),
         covers=tuple(covers),
-        shown_sources=tuple(kept if message in words else () for message in fold.shown),
+        shown_sources=tuple(kept if words is not None and message == words else () for message in fold.shown),
         replied=replied,
     )
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
+from foldline.codecs.base import Codec
 from foldline.messages import Message, Opaque, Part, Text, ToolResult
 
-__all__ = ["asks", "is_injected", "keeps_user_words", "own_words", "speaks"]
+__all__ = ["asks", "is_injected", "keeps_user_words", "own_words", "speaks", "words_of"]
 
 
 def speaks(message: Message) -> bool:
@@ -22,6 +23,13 @@ def speaks(message: Message) -> bool:
 def asks(message: Message) -> bool:
     """Whether a message may stand for a user's words while there are none: a client wrote all of the session."""
     return message.role == "user" and message.agent_visible and not message.kind and bool(own_words(message))
+
+
+def words_of(codec: Codec, message: Message) -> Message:
+    """A message of the user without the results in it: the same one where there are none."""
+    if not message.results:
+        return message
+    return codec.revise(message, [part for part in message.parts if not isinstance(part, ToolResult)])
 
 
 def _is_own(part: Part) -> bool:

@@ -16,7 +16,7 @@ from foldline.codecs.base import Codec
 from foldline.codecs.limits import Amounts
 from foldline.codecs.provider_state import is_provider_summary, may_begin, refers_to_stored_item
 from foldline.errors import FoldRefused
-from foldline.messages import Message, Opaque, Text, ToolResult, Wire
+from foldline.messages import Message, Opaque, Text, Wire
 from foldline.text.identifiers import NameCounts
 from foldline.text.memory import TextMemory
 from foldline.tokens import Counter, message_tokens, wire_bytes
@@ -41,7 +41,7 @@ from foldline.view.tiles import (
     leading_system_tokens,
 )
 from foldline.view.transcript import Entry, Fold, Repair, Seq
-from foldline.view.user_words import asks, keeps_user_words, speaks
+from foldline.view.user_words import asks, keeps_user_words, speaks, words_of
 
 __all__ = ["LAST_RUNG", "LEAD", "REFUSED_PART", "View"]
 
@@ -328,10 +328,7 @@ class View:
         seq = self.newest_user
         if seq is None or not start <= seq < stop or self.frees_newest(requested):
             return ()
-        entry = self.entries[seq]
-        if not entry.message.results:
-            return (entry.message,)
-        return (self.codec.revise(entry.message, [p for p in entry.message.parts if not isinstance(p, ToolResult)]),)
+        return (words_of(self.codec, self.entries[seq].message),)
 
     def with_rules(self, start: Seq, stop: Seq, shown: Sequence[Message], reducer: str) -> tuple[Message, ...]:
         """What a fold over [start, stop) shows, with the standing rules in it; the last rung does without. O(rules)."""
@@ -548,7 +545,8 @@ class View:
         if newest is not None and fold.start <= newest < fold.stop and self.frees_newest(requested):
             self._folded_users.add(newest)
         inner, replied = self.tiles[first:last], self.ends_replied(first, last)
-        over = fold_tile(fold, inner, newest=newest, words=words, replied=replied)
+        speaker = None if newest is None else self.entries[newest]
+        over = fold_tile(fold, inner, self.codec, newest=speaker, replied=replied)
         self._replace(first, last, [over])
         self._refresh(first)
         return fold
