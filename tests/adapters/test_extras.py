@@ -9,7 +9,11 @@ import pytest
 
 from foldline.errors import MissingExtra
 
-ADAPTERS = {"langchain": ("langchain", "langchain"), "openai_agents": ("openai-agents", "agents")}
+ADAPTERS = {
+    "langchain": ("langchain", "langchain"),
+    "openai_agents": ("openai-agents", "agents"),
+    "smolagents": ("smolagents", "smolagents"),
+}
 """By module of `foldline.adapters`: its extra, and a package that comes with it."""
 
 

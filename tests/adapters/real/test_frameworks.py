@@ -10,17 +10,17 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.real.readers import PARTS_IN_A_TURN, ParallelReader, StepReader
 from tests.real.parts import missing
 from tests.serving import serve
 
-from foldline.testing import FakeProvider, FakeReply
+from foldline.testing import FakeProvider
 
 pytestmark = pytest.mark.adapters
 
@@ -33,26 +33,30 @@ RUN_SECONDS = 300
 
 WINDOW_TOKENS = 8_000
 PART_CHARS = 4_000
-PARTS_IN_A_TURN = 3
 TURNS = 30  # of three parts, 1,000 tokens each: 90,000 tokens at the end
 WINDOWS = {"told": WINDOW_TOKENS, "wrong": 4 * WINDOW_TOKENS, "untold": 0}
 
 
 @dataclass(frozen=True)
 class Framework:
-    """One driver: the environment (the name of its pins), the interfaces that it can use, and where the page has it."""
+    """One driver: the environment (the name of its pins), the interfaces that it can use, and where the page has it.
+
+    `reader` is the model that it talks to.
+    """
 
     driver: str
     environment: str
     apis: tuple[str, ...]
     section: str
     sync: bool = True
+    reader: type[ParallelReader] = ParallelReader
 
 
 FRAMEWORKS = (
     Framework("langchain", "langchain", ("chat", "responses", "anthropic"), "LangChain, LangGraph"),
     Framework("deepagents", "langchain", ("chat",), "deepagents"),
     Framework("openai_agents", "openai-agents", ("responses", "chat"), "openai-agents"),
+    Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
 )
 
 
@@ -66,27 +70,6 @@ def ways() -> list[Any]:
         for given, told in zip(every, cycle(WINDOWS)):
             found.append(pytest.param(framework, given, told, id="-".join((framework.driver, *given, told))))
     return found
-
-
-class ParallelReader:
-    """Asks for three parts of the log at once, then answers in words; by what the request ends with."""
-
-    def __init__(self) -> None:
-        self.read = 0
-
-    def __call__(self, body: Mapping[str, Any]) -> FakeReply:
-        """The reply to a request, in any dialect."""
-        items = body.get("messages") or body.get("input") or body.get("contents") or [{}]
-        last = items[-1]
-        inner = last.get("content") if isinstance(last.get("content"), list) else last.get("parts") or []
-        answers = last.get("role") == "tool" or last.get("type") == "function_call_output"
-        if answers or any(block.get("type") == "tool_result" or "functionResponse" in block for block in inner):
-            return FakeReply(f"Nothing unusual in the {self.read} parts so far.")
-        if not body.get("tools"):
-            return FakeReply("Nothing to read with.")
-        self.read += PARTS_IN_A_TURN
-        first = self.read - PARTS_IN_A_TURN + 1
-        return FakeReply("Reading.", calls=[("read_part", {"part": first + n}) for n in range(PARTS_IN_A_TURN)])
 
 
 def python_of(framework: Framework) -> Path:
@@ -116,7 +99,7 @@ def run(framework: Framework, *arguments: str, **variables: str) -> str:
 def test_ten_windows_are_held_without_a_refusal_and_the_history_is_untouched(
     framework: Framework, given: tuple[str, str, str], told: str, tmp_path: Path
 ) -> None:
-    reader = ParallelReader()
+    reader = framework.reader()
     server = FakeProvider(reader, window_tokens=WINDOW_TOKENS, repeat=True)
     with serve(server) as served:
         scenario = str(HERE / "drivers" / "scenario.py")
@@ -145,7 +128,7 @@ def test_the_example_of_the_page_runs(framework: Framework, tmp_path: Path) -> N
     section = PAGE.read_text("utf-8").partition(f"\n## {framework.section}\n")[2].partition("\n## ")[0]
     (code,) = BLOCK.findall(section)
     assert len(code.splitlines()) <= 15
-    server = FakeProvider(ParallelReader(), window_tokens=WINDOW_TOKENS, repeat=True)
+    server = FakeProvider(framework.reader(), window_tokens=WINDOW_TOKENS, repeat=True)
     script = tmp_path / "example.py"
     script.write_text(code, "utf-8")
     with serve(server) as served:
