@@ -73,9 +73,9 @@ def test_a_client_holds_many_windows_and_its_exit_code_and_output_are_its_own(pl
 def test_a_conversation_that_the_client_resumes_is_sent_on_as_it_was_folded(place: Place) -> None:
     place.program("claude", TALKING)
     with provider(place) as fake:
-        place.run("--quiet", "claude", "--", *WORDS)
+        place.run("--quiet", "--no-ahead", "claude", "--", *WORDS)  # the last request is the client's
         before = words_of(fake.requests[-1].body)
-        place.run("--quiet", "claude", "--", "one more")
+        place.run("--quiet", "--no-ahead", "claude", "--", "one more")
         after = words_of(fake.requests[-1].body)
     assert after[: len(before)] == before
 
