@@ -135,6 +135,7 @@ def checkpoint(
         # What is archived after a compaction stands beside a summary, so its digest needs a heading of its own.
         after_compact=(replace(heuristic, prefix=DIGEST_PREFIX),),
         auto=chosen.auto_compact,
+        ahead=0.0,  # its document asks when the limit is reached
     )
 
 
