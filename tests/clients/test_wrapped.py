@@ -105,7 +105,7 @@ CLIENTS = (
         "gemini-cli",
         BIN + "gemini",
         "gemini-cli",
-        32_000,
+        24_000,
         *(50, 350),
         (*GEMINI, "-p", TASK),
         (*GEMINI, "--resume", "latest", "-p", MORE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from importlib.util import find_spec
 from typing import Any, Final
@@ -117,11 +118,18 @@ def wrap(
         mcp=_registers_mcp(row.takes_mcp, mcp),
     )
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        code, figures = runner.run(wrap_client(wrapped, notice=notices.append))
+        running = wrap_client(wrapped, notice=notices.append, started=lambda address: _show_page(address, quiet))
+        code, figures = runner.run(running)
     if not quiet:
         for line in (*notices, *figures.lines()):
             click.echo(f"foldline: {plain_line(line, _NOTICE_CHARS)}", err=True)
     return code
+
+
+def _show_page(address: str, quiet: bool) -> None:
+    # To a person alone: a script has what it needs in its variables.
+    if not quiet and sys.stderr.isatty():
+        click.echo(f"foldline: {address}/foldline shows what is folded", err=True)
 
 
 def _registers_mcp(taken: bool, wanted: bool | None) -> bool:

@@ -19,6 +19,8 @@ from foldline.testing import FakeProvider, FakeReply
 
 START_SECONDS = 120
 KEY = "sk-of-a-test"
+CAP = 97
+"""The output cap of the client: no other request has it."""
 
 # A client that keeps its history in a file, as real ones do, and says what its arguments say.
 TALKING = """
@@ -26,8 +28,9 @@ TALKING = """
     place = os.path.join(os.environ["HOME"], "history.json")
     messages = json.load(open(place)) if os.path.exists(place) else []
     for words in [one for one in sys.argv[1:] if not one.startswith("--")]:
-        messages.append({"role": "user", "content": f"{words}: request answered in time, nothing unusual. " * 80})
-        body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 100, "messages": messages}).encode()
+        said = words if words.endswith("?") else f"{words}: request answered in time, nothing unusual. " * 80
+        messages.append({"role": "user", "content": said})
+        body = json.dumps({"model": "claude-sonnet-4-5", "max_tokens": 97, "messages": messages}).encode()
         head = {"content-type": "application/json", "anthropic-version": "2023-06-01"}
         head["x-api-key"] = os.environ["ANTHROPIC_API_KEY"]
         url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"

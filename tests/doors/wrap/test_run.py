@@ -11,12 +11,12 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.doors.wrap.programs import START_SECONDS, TALKING, Place, provider
+from tests.doors.wrap.programs import CAP, START_SECONDS, TALKING, Place, provider
+
+from foldline.testing import FakeProvider
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
 
@@ -73,16 +73,22 @@ def test_a_client_holds_many_windows_and_its_exit_code_and_output_are_its_own(pl
 def test_a_conversation_that_the_client_resumes_is_sent_on_as_it_was_folded(place: Place) -> None:
     place.program("claude", TALKING)
     with provider(place) as fake:
-        place.run("--quiet", "--no-ahead", "claude", "--", *WORDS)  # the last request is the client's
-        before = words_of(fake.requests[-1].body)
-        place.run("--quiet", "--no-ahead", "claude", "--", "one more")
-        after = words_of(fake.requests[-1].body)
+        place.run("--quiet", "claude", "--", *WORDS)
+        before = conversation_in(fake)
+        place.run("--quiet", "claude", "--", "And then?")
+        after = conversation_in(fake)
+    assert before[-1].startswith("part 13")
+    assert after[-1] == "And then?"
     assert after[: len(before)] == before
 
 
-def words_of(body: Mapping[str, Any]) -> list[str]:
-    """The texts of the messages: whether they are marked for the cache is no matter of folds."""
-    contents = (message["content"] for message in body["messages"])
+def conversation_in(fake: FakeProvider) -> list[str]:
+    """The texts of the newest request of the client: not of one that asks for a summary.
+
+    Whether they are marked for the cache is no matter of folds.
+    """
+    bodies = [request.body for request in fake.requests if request.body.get("max_tokens") == CAP]
+    contents = (message["content"] for message in bodies[-1]["messages"])
     return [content if isinstance(content, str) else content[0]["text"] for content in contents]
 
 
@@ -202,7 +208,7 @@ def test_the_client_has_the_terminal_and_ctrl_c_reaches_it_once(place: Place) ->
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(place.folder / "work")
-        command = [sys.executable, "-m", "foldline", "wrap", "--quiet", "claude"]
+        command = [sys.executable, "-m", "foldline", "wrap", "claude"]
         os.execve(sys.executable, command, place.environ)
     _resize(terminal, 90)
     said = _read_until(terminal, "size")
@@ -211,6 +217,7 @@ def test_the_client_has_the_terminal_and_ctrl_c_reaches_it_once(place: Place) ->
     said += _read_until(terminal, "heard")
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
+    assert re.search(r"foldline: http://127\.0\.0\.1:\d+/foldline shows what is folded", said)
     assert "size 90 True" in said
     assert "heard 1 70" in said
     assert os.waitstatus_to_exitcode(status) == 3

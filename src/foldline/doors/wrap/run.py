@@ -71,8 +71,13 @@ def program_of(client: WrappedClient, environ: Mapping[str, str]) -> str:
     return found
 
 
-async def wrap_client(wrapped: ClientRun, *, notice: Callable[[str], None]) -> tuple[int, RunFigures]:
-    """Run a client behind its proxies. Returns its exit code, and what they did. Raises InvalidInput and OSError."""
+async def wrap_client(
+    wrapped: ClientRun, *, notice: Callable[[str], None], started: Callable[[str], None] = lambda address: None
+) -> tuple[int, RunFigures]:
+    """Run a client behind its proxies. Returns its exit code, and what they did. Raises InvalidInput and OSError.
+
+    `started` is told the address of each proxy before the client starts.
+    """
     client, figures, owner = wrapped.client, RunFigures(), secrets.token_urlsafe(32)
     program = program_of(client, wrapped.environ)
     own = client.settings(wrapped.environ) if client.settings is not None else ClientSettings()
@@ -92,6 +97,8 @@ async def wrap_client(wrapped: ClientRun, *, notice: Callable[[str], None]) -> t
         if client.bare.intersection(wrapped.arguments[:1]):
             added = ()
         command = [program, *(filled(one, values) for one in added), *wrapped.arguments]
+        for root in roots.values():
+            started(root)
         code = await run_in_terminal(command, _environ(wrapped, values))
     if own.hint and not figures.requests:
         notice(own.hint)
