@@ -13,6 +13,7 @@ ADAPTERS = {
     "langchain": ("langchain", "langchain"),
     "openai_agents": ("openai-agents", "agents"),
     "smolagents": ("smolagents", "smolagents"),
+    "pydantic_ai": ("pydantic-ai", "pydantic_ai"),
 }
 """By module of `foldline.adapters`: its extra, and a package that comes with it."""
 

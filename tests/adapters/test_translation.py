@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tests.adapters.toy import Note, ToyTranslation, notes
 
-from foldline.adapters.translation import ShownMessage, framework_messages, read_history
+from foldline.adapters.translation import ShownMessage, framework_messages, read_history, shown_places
 from foldline.messages import Wire
 
 TOY = ToyTranslation()
@@ -62,3 +62,17 @@ def test_a_message_that_is_never_sent_is_left_out() -> None:
 
     history = read_history(Quiet(), notes(1))
     assert history.owners == [1, 2, 3, 3]
+
+
+def test_what_is_sent_of_a_packed_object_finds_the_places_that_it_shows() -> None:
+    one, two, words = (
+        {"role": "tool", "tool_call_id": "a", "content": "long"},
+        {"role": "tool", "tool_call_id": "b", "content": "long"},
+        {"role": "user", "content": "and now"},
+    )
+    before: list[Wire] = [one, two, words]
+    assert shown_places(before, before) == [0, 1, 2]
+    assert shown_places([{**two, "content": "short"}], before) == [1]
+    assert shown_places([one, {"role": "user", "content": "now"}], before) == [0, 2]
+    media = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    assert shown_places([one, media, two], [one, two]) == [0, None, 1]

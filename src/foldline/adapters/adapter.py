@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, closing, contextmanager
 from typing import Final, Generic, TypeVar
 
+from foldline.adapters.attempts import Attempts
 from foldline.adapters.histories import MOST_CONVERSATIONS, Histories
 from foldline.adapters.model_call import (
     AdapterSettings,
@@ -160,6 +161,18 @@ class Adapter(Generic[M]):
             for shown in reader.rest():
                 yield shown
             fitted.answered(reader.usage)
+
+    # --- hooks -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def attempts(self) -> Iterator[Attempts[M]]:
+        """The attempts at one call in a framework that makes them itself, and has hooks for each of them."""
+        with closing(self.new_attempts()) as attempts:
+            yield attempts
+
+    def new_attempts(self) -> Attempts[M]:
+        """The same for hooks that nothing is around: whoever calls must `close` them."""
+        return Attempts(self._lent, _begin, self._summarize_async())
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

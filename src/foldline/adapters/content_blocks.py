@@ -13,12 +13,25 @@ from typing import Any, Final
 from foldline.codecs import codec
 from foldline.messages import Json, Wire
 
-__all__ = ["counted_block", "restored_blocks"]
+__all__ = ["chat_call", "chat_tool", "counted_block", "restored_blocks"]
 
 _IMAGES: Final = frozenset({"image", "image_url", "input_image"})
 # Longer texts in a block that is neither text nor an image are bytes of a file.
 _MOST_TOLD_CHARS: Final = 2_000
 _CHAT: Final = codec("openai-chat")
+
+
+def chat_call(call_id: str, name: str, arguments: str) -> Json:
+    """A call of a tool; `arguments` is JSON text."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def chat_tool(name: str, description: str | None, parameters: Any) -> Json:
+    """The definition of a tool."""
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description or "", "parameters": parameters},
+    }
 
 
 def counted_block(block: str | Mapping[str, Any], role: str) -> Json:

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from foldline.messages import Wire
 
-__all__ = ["FrameworkHistory", "ShownMessage", "Translation", "framework_messages", "read_history"]
+__all__ = ["FrameworkHistory", "ShownMessage", "Translation", "framework_messages", "read_history", "shown_places"]
 
 M = TypeVar("M")
 
@@ -92,3 +92,23 @@ def framework_messages(
         else:
             out += translation.write([message.wire for message in group], history.messages[of])
     return out
+
+
+def shown_places(wires: Sequence[Wire], before: Sequence[Wire]) -> list[int | None]:
+    """For `write`, of an object that holds several messages: which of them each of the messages to send shows.
+
+    `before` was read of the object. None stands for one that is none of them: media, parted from a result. O(all).
+    """
+    left = list(range(len(before)))
+    places: list[int | None] = []
+    for wire in wires:
+        same = [place for place in left if before[place] == wire]
+        found = same or [place for place in left if _fellow(before[place]) == _fellow(wire)]
+        places.append(found[0] if found else None)
+        if found:
+            left = [place for place in left if place > found[0]]
+    return places
+
+
+def _fellow(wire: Wire) -> tuple[object, object]:
+    return wire.get("role"), wire.get("tool_call_id")

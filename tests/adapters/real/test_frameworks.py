@@ -57,6 +57,7 @@ FRAMEWORKS = (
     Framework("deepagents", "langchain", ("chat",), "deepagents"),
     Framework("openai_agents", "openai-agents", ("responses", "chat"), "openai-agents"),
     Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
+    Framework("pydantic_ai", "pydantic-ai", ("chat", "responses", "anthropic"), "Pydantic AI"),
 )
 
 
