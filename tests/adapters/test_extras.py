@@ -10,6 +10,7 @@ import pytest
 from foldline.errors import MissingExtra
 
 ADAPTERS = {
+    "agent_framework": ("agent-framework", "agent_framework"),
     "langchain": ("langchain", "langchain"),
     "openai_agents": ("openai-agents", "agents"),
     "smolagents": ("smolagents", "smolagents"),

@@ -56,6 +56,7 @@ FRAMEWORKS = (
     Framework("langchain", "langchain", ("chat", "responses", "anthropic"), "LangChain, LangGraph"),
     Framework("deepagents", "langchain", ("chat",), "deepagents"),
     Framework("openai_agents", "openai-agents", ("responses", "chat"), "openai-agents"),
+    Framework("agent_framework", "agent-framework", ("chat", "responses", "anthropic"), "Agent Framework"),
     Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
     Framework("pydantic_ai", "pydantic-ai", ("chat", "responses", "anthropic"), "Pydantic AI"),
 )
