@@ -13,8 +13,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
+from foldline.agent.session_context import ranges_about
 from foldline.agent.tools.base import CallScope, CompactionRequest, Tool, ToolOutcome
-from foldline.agent.tools.session_tools import RecallTool
+from foldline.agent.tools.session_tools import RecallTool, asked_compaction, compaction_parameters, told_compaction
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.catalog.models import lookup
 from foldline.codecs import codec
@@ -23,6 +24,7 @@ from foldline.conversations.conversation import Conversation, summariser_for
 from foldline.conversations.conversation_cache import CachedConversation
 from foldline.conversations.incoming_request import IncomingRequest
 from foldline.display import Room
+from foldline.engine.arguments import checked_ranges
 from foldline.engine.context import Context
 from foldline.engine.excerpts import entry_excerpt, grep
 from foldline.errors import InvalidInput, SummaryError
@@ -93,8 +95,10 @@ class ReadableConversation:
 async def call_tool(conversation: ReadableConversation, name: str, arguments: str) -> ToolOutcome:
     """Run a tool of `TOOLS` with its arguments as JSON. Raises CancelledError and nothing else."""
     room = conversation.room
-    tools = Toolbox([RecallFolded(), ShowContext(conversation.report), AskCompaction(conversation.ask_compaction)])
-    scope = CallScope(room=lambda: room, history=conversation.history)
+    history = conversation.history
+    compact = AskCompaction(conversation.ask_compaction, max(history.entries, default=-1) + 1)
+    tools = Toolbox([RecallFolded(), ShowContext(conversation.report), compact])
+    scope = CallScope(room=lambda: room, history=history)
     outcome = await tools.run(ToolCall("", name, arguments), scope)
     return ToolOutcome(_within(outcome.text, _CHARS * room.budget_tokens), is_error=outcome.is_error)
 
@@ -156,36 +160,31 @@ class ShowContext:
         return ToolOutcome(self.report)
 
 
-def _compact_parameters() -> dict[str, Json]:
-    kept = {"type": "string", "description": "What the summary must keep, in a sentence or two."}
-    return {"type": "object", "properties": {"instructions": kept}, "additionalProperties": False}
-
-
 @dataclass(frozen=True, slots=True)
 class AskCompaction:
-    """Has the next request fold the conversation."""
+    """Has the next request fold the conversation, entries of it, or what is about a topic; `stop`: after its last."""
 
     ask: Callable[[CompactionRequest], None] | None = None
+    stop: Seq = 0
     name: str = "compact"
     description: str = (
         "Sums up this conversation before the next request, so that there is room to go on. Decisions, facts, open "
-        "tasks and paths are kept, and everything stays readable with recall. Only needed ahead of time: what no "
-        "longer fits is folded by itself."
+        "tasks and paths are kept, and everything stays readable with recall. With first and last, or a topic, only "
+        "that part is summed up. Only needed ahead of time: what no longer fits is folded by itself."
     )
-    parameters: Mapping[str, Json] = field(default_factory=_compact_parameters)
+    parameters: Mapping[str, Json] = field(default_factory=compaction_parameters)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
-        """Note the request. Raises InvalidInput where no request can follow."""
+        """Note the request. Raises InvalidInput for entries that are not there, and where no request can follow."""
         if self.ask is None:
             raise InvalidInput("only a conversation that a running proxy serves can be compacted")
         # Not here: the call that asks has no result yet, and a summary is written with the key of the client, which is
         # kept no longer than a request.
-        self.ask(CompactionRequest(str(arguments.get("instructions") or "").strip() or None))
-        room = scope.room()
-        return ToolOutcome(
-            f"The conversation ({room.used_tokens:,} of {room.window_tokens:,} tokens) will be compacted with the next "
-            "request."
-        )
+        asked = asked_compaction(arguments)
+        if asked.ranges:
+            checked_ranges(asked.ranges, self.stop)
+        self.ask(asked)
+        return ToolOutcome(told_compaction(asked, scope.room(), "with the next request"))
 
 
 TOOLS: Final[tuple[Tool, ...]] = (RecallFolded(), ShowContext(), AskCompaction())
@@ -295,7 +294,11 @@ def compact_conversation(conversation: Conversation, request: IncomingRequest, a
         reads = partial(setattr, conversation, "summary_scope", request.scope)
         writer = summariser_for(writer, body, conversation.positions, reads)
     try:
-        context.compact(asked.instructions, summarize=writer, idle_seconds=conversation.idle.seconds)
-    except SummaryError as error:
+        if asked.ranges or asked.topic:
+            ranges = asked.ranges or ranges_about(context, asked.topic)
+            context.fold(*ranges, instructions=asked.instructions, summarize=writer)
+        else:
+            context.compact(asked.instructions, summarize=writer, idle_seconds=conversation.idle.seconds)
+    except (SummaryError, InvalidInput) as error:
         return str(error)
     return ""

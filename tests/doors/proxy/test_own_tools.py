@@ -135,6 +135,60 @@ def test_a_compaction_is_made_with_the_next_request_and_loses_nothing(tmp_path: 
         assert "A compaction" not in talk.told("context")
 
 
+def test_entries_are_folded_with_the_next_request_and_the_others_stay_as_they_are(tmp_path: Path) -> None:
+    with proxy(tmp_path, window=100_000, summaries=True) as (url, fake):
+        talk = Talk(url, "sk-one")
+        talk.read_parts(4)
+        found = talk.told("recall", action="grep", pattern="part 2 line 7:")
+        first = int(found.split("entry ")[1].split(",")[0])
+        told = talk.told("compact", first=first, last=first + 1)
+        assert told.startswith(f"Entries {first} to {first + 1} (")
+        talk.say("Go on.")
+        sent = json.dumps(fake.requests[-1].body["messages"])
+        assert "part 2 line 7:" not in sent
+        assert "part 1 line 7:" in sent
+        assert "part 3 line 7:" in sent
+        assert "part 2 line 7:" in talk.told("recall", action="grep", pattern="part 2 line 7:")
+
+
+def test_what_mentions_a_topic_is_folded_with_the_next_request(tmp_path: Path) -> None:
+    with proxy(tmp_path, window=100_000, summaries=True) as (url, fake):
+        talk = Talk(url, "sk-one")
+        talk.read_parts(4)
+        assert talk.told("compact", topic="part 3 line 9:").startswith("What mentions 'part 3 line 9:' (")
+        talk.say("Go on.")
+        sent = json.dumps(fake.requests[-1].body["messages"])
+        assert "part 3 line 7:" not in sent
+        assert "part 2 line 7:" in sent
+
+
+def test_a_topic_that_nothing_mentions_changes_nothing_and_says_so(tmp_path: Path) -> None:
+    with proxy(tmp_path, window=100_000) as (url, fake):
+        talk = Talk(url, "sk-one")
+        talk.read_parts(2)
+        talk.told("compact", topic="zeppelin")
+        talk.say("Go on.")
+        assert fake.requests[-1].body["messages"] == talk.messages[:-1]
+        assert "The last compaction changed nothing: " in talk.told("context")
+
+
+def test_what_cannot_be_meant_is_refused_before_a_request_is_changed(tmp_path: Path) -> None:
+    with proxy(tmp_path, window=100_000) as (url, fake):
+        talk = Talk(url, "sk-one")
+        talk.read_parts(2)
+        for asked, why in (
+            ({"first": 2}, "give first and last together"),
+            ({"first": 0, "last": 1, "topic": "part"}, "give first and last together"),
+            ({"first": 1, "last": 0}, "first (1) is after last (0)"),
+            ({"first": 1, "last": 99}, "entries 1 to 99 are not there; they are 0 to "),
+        ):
+            _, answer = talk.ask("compact", **asked)
+            assert answer["is_error"]
+            assert why in answer["text"]
+        talk.say("Go on.")
+        assert fake.requests[-1].body["messages"] == talk.messages[:-1]
+
+
 def test_a_compaction_that_finds_nothing_changes_nothing_and_says_so(tmp_path: Path) -> None:
     with proxy(tmp_path) as (url, fake):
         talk = Talk(url, "sk-one")

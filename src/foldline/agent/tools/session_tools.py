@@ -9,12 +9,20 @@ from typing import Final
 from foldline.agent.events import TurnEnded
 from foldline.agent.tools.base import CallScope, CompactionRequest, History, OutputStore, ToolOutcome
 from foldline.agent.workers import run_in_thread
+from foldline.display import Room
 from foldline.engine.excerpts import excerpt, search_text
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.text.safe_regex import Work
 
-__all__ = ["CompactContext", "RecallTool", "SpawnAgent"]
+__all__ = [
+    "CompactContext",
+    "RecallTool",
+    "SpawnAgent",
+    "asked_compaction",
+    "compaction_parameters",
+    "told_compaction",
+]
 
 # Characters of a search result: as much as one `peek`, about 5,000 tokens.
 GREP_CHARS: Final = 20_000
@@ -120,7 +128,8 @@ def _grep(history: History, arguments: Mapping[str, Json], work: Work) -> str:
     return "\n".join([f"{len(found):,} lines of {where} match {pattern!r}:", *lines])
 
 
-def _compact_schema() -> dict[str, Json]:
+def compaction_parameters() -> dict[str, Json]:
+    """The parameters of a tool that compacts: the whole conversation, a stretch of it, or what is about a topic."""
     description = "What the summary must keep, in a sentence or two."
     entry = {"type": "integer", "minimum": 0}
     return {
@@ -135,6 +144,29 @@ def _compact_schema() -> dict[str, Json]:
     }
 
 
+def asked_compaction(arguments: Mapping[str, Json]) -> CompactionRequest:
+    """What a call with these arguments asks for. Raises InvalidInput where they contradict each other."""
+    instructions = str(arguments.get("instructions") or "").strip() or None
+    first, last, topic = arguments.get("first"), arguments.get("last"), str(arguments.get("topic") or "").strip()
+    if (first is None) != (last is None) or (first is not None and topic):
+        raise InvalidInput("give first and last together, or a topic, or none of them")
+    if not isinstance(first, int) or not isinstance(last, int):
+        return CompactionRequest(instructions, (), topic)
+    if first > last:
+        raise InvalidInput(f"first ({first}) is after last ({last})")
+    return CompactionRequest(instructions, ((first, last + 1),))
+
+
+def told_compaction(asked: CompactionRequest, room: Room, when: str) -> str:
+    """A sentence for the model that has asked: what is compacted, and `when`."""
+    what = f"What mentions {asked.topic[:80]!r}" if asked.topic else "The conversation"
+    if asked.ranges:
+        (start, stop), *_ = asked.ranges
+        what = f"Entries {start} to {stop - 1}"
+    in_all = " in all" if asked.ranges or asked.topic else ""
+    return f"{what} ({room.used_tokens:,} of {room.window_tokens:,} tokens{in_all}) will be compacted {when}."
+
+
 @dataclass(frozen=True, slots=True)
 class CompactContext:
     """Requests a compaction, by the typed field of the outcome: no text of a result is ever taken for a request."""
@@ -145,29 +177,13 @@ class CompactContext:
         "and everything stays readable with recall. Happens once the results of this turn are recorded. With first and "
         "last, or a topic, only that part is summed up."
     )
-    parameters: Mapping[str, Json] = field(default_factory=_compact_schema)
+    parameters: Mapping[str, Json] = field(default_factory=compaction_parameters)
 
     async def run(self, arguments: Mapping[str, Json], scope: CallScope) -> ToolOutcome:
         """Return the request; the loop compacts after this turn's results are recorded."""
         # Not here: the calls of this reply have no results yet, and a fold must not part a call from its result.
-        room = scope.room()
-        instructions = str(arguments.get("instructions") or "").strip() or None
-        first, last, topic = arguments.get("first"), arguments.get("last"), str(arguments.get("topic") or "").strip()
-        if (first is None) != (last is None) or (first is not None and topic):
-            return ToolOutcome("Give first and last together, or a topic, or none of them.", is_error=True)
-        ranges: tuple[tuple[int, int], ...] = ()
-        if isinstance(first, int) and isinstance(last, int):
-            if first > last:
-                return ToolOutcome(f"first ({first}) is after last ({last}).", is_error=True)
-            ranges = ((first, last + 1),)
-        what = f"What mentions {topic[:80]!r}" if topic else "The conversation"
-        what = f"Entries {first} to {last}" if ranges else what
-        in_all = " in all" if ranges or topic else ""
-        return ToolOutcome(
-            f"{what} ({room.used_tokens:,} of {room.window_tokens:,} tokens{in_all}) will be compacted after this "
-            "turn's results.",
-            compact=CompactionRequest(instructions, ranges, topic),
-        )
+        asked = asked_compaction(arguments)
+        return ToolOutcome(told_compaction(asked, scope.room(), "after this turn's results"), compact=asked)
 
 
 def _spawn_schema() -> dict[str, Json]:
