@@ -201,6 +201,18 @@ def test_a_pinned_message_stays_and_a_folded_one_cannot_be_pinned(api: Api) -> N
     assert api.post(f"/{session}/pin", seq=0, pinned=False)["pinned"] is False
 
 
+def test_a_session_says_what_its_next_request_costs_where_a_price_is_known(tmp_path: Path, api: Api) -> None:
+    with serving(tmp_path, answers, model="claude-sonnet-4-5") as priced:
+        session = priced.create_session()
+        priced.say(session, "Of towns. " + "It lies at a river. " * 400)
+        resume = priced.get(f"/{session}")["resume"]
+        assert resume["tokens"] == priced.get(f"/{session}/context")["tokens"]
+        assert resume["cold_usd"] == pytest.approx(resume["tokens"] * 3.75e-6)
+        assert resume["warm_usd"] < resume["cold_usd"] / 2
+        assert not resume["cold"]
+    assert api.get(f"/{api.create_session()}")["resume"] is None
+
+
 def test_a_session_goes_on_under_another_policy(api: Api) -> None:
     session = api.create_session()
     assert api.post(f"/{session}/policy", policy="sliding")["policy"] == "sliding"

@@ -178,6 +178,16 @@ def test_rules_and_tools_are_listed_cut_and_without_secrets() -> None:
     assert (one["rules"], one["rules_tokens"], one["tools"], one["tools_tokens"]) == (2, 912, 3, 890)
 
 
+def test_what_going_on_costs_is_listed_with_the_cache_warm_and_expired() -> None:
+    known = served_request(model="claude-sonnet-4-5", sent_tokens=100_000, session="known")
+    unknown = served_request(2, model="somebody-own", sent_tokens=100_000, session="unknown")
+    two, one = standing_of(known, unknown).state()["conversations"]
+    assert one["resume_usd"] == pytest.approx(0.375)  # written to the cache anew: 1.25 of 3 dollars a million
+    assert one["resume_warm_usd"] == pytest.approx(0.03)
+    assert one["cache_seconds"] == 300
+    assert (two["resume_usd"], two["resume_warm_usd"]) == (None, None)
+
+
 def test_memory_is_bounded_and_the_longest_unseen_goes_first() -> None:
     standing = standing_of(*(served_request(n, session=f"s{n}") for n in range(MAX_CONVERSATIONS)))
     standing(served_request(MAX_CONVERSATIONS, session="s0"))  # seen again

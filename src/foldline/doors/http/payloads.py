@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Final, TypeAlias, cast
 
 from foldline.agent.events import TurnEnded
+from foldline.catalog.models import lookup
 from foldline.codecs.base import Codec
+from foldline.display.resuming import resume_price
 from foldline.doors.http.schemas import (
     CompactedJson,
     ContextJson,
@@ -16,6 +18,7 @@ from foldline.doors.http.schemas import (
     FiguresJson,
     FoldJson,
     Pressure,
+    ResumeJson,
     SessionFields,
     SessionJson,
     SessionRowJson,
@@ -28,6 +31,7 @@ from foldline.hosting.session_actor import CompactionResult, SessionActor, Sessi
 from foldline.hosting.session_text import message_text, parts_of, rows_of
 from foldline.hosting.turns import TurnRecord
 from foldline.messages import ToolCall, ToolResult
+from foldline.store.clock import seconds_since
 from foldline.store.recording import snapshot_of
 from foldline.store.records import Record, event_of
 from foldline.store.snapshot import ListedSession, Snapshot
@@ -119,6 +123,20 @@ def session(look: SessionState, actor: SessionActor) -> SessionJson:
         },
         "pressure": _pressure(look),
         "limit_tokens": now.limits.input_tokens,
+        "resume": _resume(look),
+    }
+
+
+def _resume(look: SessionState) -> ResumeJson | None:
+    model = lookup(look.context.model or "")
+    price = resume_price(model, look.context.view.tokens)
+    if price is None:
+        return None
+    return {
+        "tokens": price.tokens,
+        "cold_usd": price.cold_usd,
+        "warm_usd": price.warm_usd,
+        "cold": model.cache.expired(seconds_since(look.tally.updated)),
     }
 
 

@@ -119,13 +119,23 @@ class UsageJson(TypedDict):
     completion_tokens: int
 
 
+class ResumeJson(TypedDict):
+    """What the next request costs as input: read anew, and from the provider's cache. `cold`: it has expired."""
+
+    tokens: int
+    cold_usd: float
+    warm_usd: float
+    cold: bool
+
+
 class SessionJson(SessionFields):
-    """One session."""
+    """One session. `resume` is null where no price is known."""
 
     figures: FiguresJson
     usage: UsageJson
     pressure: Pressure
     limit_tokens: int
+    resume: ResumeJson | None
 
 
 class TurnJson(TypedDict):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from foldline.catalog.models import lookup
+from foldline.display.resuming import resume_price
 from foldline.doors.http.streams import EventStream, Outbox, encode_event
 from foldline.doors.proxy.served_request import Mode, ServedRequest, is_answered, saved_usd, spent_usd
 from foldline.messages import Json
@@ -143,6 +145,13 @@ class _ConversationStatus:
             "rules_tokens": self.rules_tokens,
             "tools": len(self.tool_sizes),
             "tools_tokens": sum(size.tokens for size in self.tool_sizes),
+        }
+        model = lookup(self.model)
+        price = resume_price(model, self.tokens)
+        more |= {
+            "resume_usd": price and price.cold_usd,
+            "resume_warm_usd": price and price.warm_usd,
+            "cache_seconds": model.cache.lifetime_seconds,
         }
         return {**self.totals.plain(), **own, **more, "folds_made": self.totals.folds, "at": _when(self.at)}
 

@@ -36,6 +36,19 @@ export const number = (value) => whole.format(Math.round(value ?? 0));
 export const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 export const percent = (share) => `${(share * 100).toFixed(1)} %`;
 
+/** US dollars; small sums are never rounded to zero. */
+export function dollars(usd) {
+  if (usd > 0 && usd < 0.01) return "< $0.01";
+  if (usd < 0) return `−${dollars(Math.max(-usd, 0.01))}`;
+  return `$${usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
+}
+
+/** What the next request costs as input: read anew where the provider's cache has expired, else from it. */
+export function goingOn(coldUsd, warmUsd, isCold) {
+  const [now, other, when] = isCold ? [coldUsd, warmUsd, "while its cache was warm"] : [warmUsd, coldUsd, "once the cache has expired"];
+  return coldUsd > warmUsd ? `≈ ${dollars(now)} (${dollars(other)} ${when})` : `≈ ${dollars(now)}`;
+}
+
 /** 950, 16k, 12.3k, 3.98M */
 export function compact(tokens) {
   for (const [size, unit] of [[1e6, "M"], [1e3, "k"]]) {

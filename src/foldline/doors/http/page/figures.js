@@ -1,6 +1,6 @@
 // The head of a session in figures: the window and its parts, the totals, the current activity.
 
-import { el, level, number, percent, plural } from "./dom.js";
+import { el, goingOn, level, number, percent, plural } from "./dom.js";
 
 const PARTS = [["system", "System"], ["tools", "Tools"], ["folded", "Folds"], ["messages", "Messages"]];
 
@@ -28,7 +28,7 @@ export function drawWindow(section, session, context) {
 
 /** Draw the totals as terms and figures. */
 export function drawTotals(list, session) {
-  const { usage = {}, figures = {} } = session;
+  const { usage = {}, figures = {}, resume = null } = session;
   const rows = [
     ["Prompt", usage.prompt_tokens ?? figures.total_prompt_tokens],
     ["Completion", usage.completion_tokens ?? figures.total_completion_tokens],
@@ -38,7 +38,8 @@ export function drawTotals(list, session) {
     ["Folds", session.folds],
   ];
   list.replaceChildren(...rows.filter(([, value]) => value !== undefined && value !== null)
-    .map(([term, value]) => el("div", {}, el("dt", { text: term }), el("dd", { text: number(value) }))));
+    .map(([term, value]) => el("div", {}, el("dt", { text: term }), el("dd", { text: number(value) }))),
+  ...(resume ? [el("div", {}, el("dt", { text: "Next input" }), el("dd", { text: goingOn(resume.cold_usd, resume.warm_usd, resume.cold) }))] : []));
 }
 
 /** Draw the current activity. */

@@ -1,9 +1,9 @@
 // The conversations as rows: tokens given and sent, the fill of the window; opened, the reasons of the folds.
 
 import { get } from "./api.js";
-import { byId, compact, el, meter, number, percent, plural, reconcile, seqs, time } from "./dom.js";
+import { byId, compact, dollars, el, goingOn, meter, number, percent, plural, reconcile, seqs, time } from "./dom.js";
 import { roving, settle } from "./lists.js";
-import { dollars, savedWord, share } from "./totals.js";
+import { savedWord, share } from "./totals.js";
 
 const SHOWN = 50;
 
@@ -124,6 +124,7 @@ function opened(one, found) {
     fact("Reported by the upstream", `${number(one.input_tokens)} in (${number(one.cached_tokens)} cached), ${number(one.output_tokens)} out`),
     one.summary_tokens > 0 && fact("Read and written for summaries", `${number(one.summary_tokens)} tokens`),
     one.saved_usd !== null && one.saved_usd > 0 && fact("Input not paid for", `≈ ${dollars(one.saved_usd)}`),
+    one.resume_usd !== null && fact("Input of the next request", goingOn(one.resume_usd, one.resume_warm_usd, isCold(one))),
     one.recoveries > 0 && fact("Recovered", number(one.recoveries)),
     one.failed + one.cut > 0 && fact("Failed upstream", number(one.failed + one.cut)),
     one.refused > 0 && fact("Refused", number(one.refused)),
@@ -137,6 +138,9 @@ function opened(one, found) {
   return [el("dl", { class: "facts" }, ...facts), el("h3", { text: "Folds, the newest first" }), foldLines(lines, one.folds_made),
     ...(found !== null && typeof found === "object" ? [...ruleLines(found.rules), ...toolLines(found.tools, found.servers)] : [])];
 }
+
+/** Whether the provider's cache has expired since the latest request; 0 seconds: it never does. */
+const isCold = (one) => one.cache_seconds > 0 && Date.now() - Date.parse(one.at) >= one.cache_seconds * 1000;
 
 function ruleLines(rules) {
   if (rules.length === 0) return [];

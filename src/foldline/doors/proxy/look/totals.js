@@ -1,15 +1,8 @@
 // The head of the page: the savings, and all other totals.
 
-import { byId, compact, el, number, percent } from "./dom.js";
+import { byId, compact, dollars, el, number, percent } from "./dom.js";
 
 const MODES = { "normal": "folds what does not fit", "dry-run": "dry run: only reports", "strict": "strict: refuses what does not fit" };
-
-/** US dollars; small sums are never rounded to zero. */
-export function dollars(usd) {
-  if (usd > 0 && usd < 0.01) return "< $0.01";
-  if (usd < 0) return `−${dollars(Math.max(-usd, 0.01))}`;
-  return `$${usd.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`;
-}
 
 export const share = (saved, given) => (given > 0 ? saved / given : 0);
 
