@@ -170,6 +170,7 @@ class MissingExtra(FoldlineError, ImportError):  # noqa: N818 - names what is mi
         line = f"pip install 'foldline[{extra}]'" if install is None else install
         super().__init__(f"{what} needs {needs}: {line}")
         self.extra = extra
+        self.install = install
 
 
 class ProviderError(FoldlineError):

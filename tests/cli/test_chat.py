@@ -307,7 +307,10 @@ def test_a_missing_extra_is_one_line() -> None:
     code = "import sys; sys.modules['prompt_toolkit'] = None; from foldline.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "chat"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "foldline: the chat needs an extra: pip install 'foldline[chat]'\n"
+    assert done.stderr == (
+        "foldline: the chat needs an extra: pip install 'foldline[chat]' "
+        "(uv: uvx 'foldline[chat]' chat; pipx: pipx install --force 'foldline[chat]')\n"
+    )
 
 
 def test_the_embedded_model_is_installed_by_one_line(tmp_path: Path) -> None:

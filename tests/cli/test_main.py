@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from foldline.cli.main import cli
+from foldline.cli.main import cli, stream_encoding
 from foldline.errors import DoesNotFit, FoldlineError, InvalidInput, MissingExtra, SummaryError
 
 LIST = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]).encode()
@@ -106,7 +106,26 @@ main()
 def test_a_command_names_its_own_extra_and_not_one_that_is_a_part_of_it(arguments: list[str], extra: str) -> None:
     done = subprocess.run([sys.executable, "-c", BARE, *arguments], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f" needs an extra: pip install 'foldline[{extra}]'\n")
+    package = f"'foldline[{extra}]'"
+    other_ways = f"(uv: uvx {package} {arguments[0]}; pipx: pipx install --force {package})"
+    assert done.stderr.endswith(f" needs an extra: pip install {package} {other_ways}\n")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("platform", "is_terminal", "environ", "encoding"),
+    [
+        ("win32", False, {}, "utf-8"),
+        ("win32", True, {}, None),
+        ("win32", False, {"PYTHONIOENCODING": "cp850"}, None),
+        ("linux", False, {}, None),
+        ("darwin", False, {}, None),
+    ],
+)
+def test_results_in_a_file_are_utf_8_on_windows_too_unless_the_user_says_otherwise(
+    platform: str, is_terminal: bool, environ: dict[str, str], encoding: str | None
+) -> None:
+    assert stream_encoding(platform, is_terminal, environ) == encoding
 
 
 def test_no_command_shows_the_help() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,11 +16,19 @@ import pytest
 from foldline.hosting.process import (
     SWITCH_SECONDS,
     ShutdownRequest,
+    is_running_process,
     run_until_signal,
     set_pace,
     signal_handlers,
     stop_with_grace,
 )
+
+
+def test_a_process_is_running_until_it_was_waited_for() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert is_running_process(process.pid)
+    assert not is_running_process(process.pid)
+    assert not is_running_process(2**40)  # no system has such a number
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from foldline.errors import FoldlineError, InvalidInput, MissingExtra
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "main", "stream_encoding"]
 
 # click and argparse use 2 for bad usage. Bad input has the same code, as it is as certain to fail again.
 _BAD_INPUT = 2
@@ -136,7 +136,9 @@ class _Commands(click.Group):
             _exit(error.exit_code)
         except click.ClickException as error:
             _exit(_BAD_INPUT, _usage(error))
-        except (InvalidInput, MissingExtra) as error:
+        except MissingExtra as error:
+            _exit(_BAD_INPUT, f"foldline: {error}{_other_ways(error, sys.argv[1:] if args is None else args)}")
+        except InvalidInput as error:
             _exit(_BAD_INPUT, f"foldline: {error}")
         except FoldlineError as error:
             _exit(1, f"foldline: {error}")
@@ -152,6 +154,16 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+
+
+def _other_ways(error: MissingExtra, arguments: Sequence[str]) -> str:
+    """How to run this command with the extra by uv, or install it with pipx, where a command of this package is run."""
+    command = next((name for name in arguments if name in _COMMANDS), None)
+    if command is None or error.install is not None:
+        return ""
+    # --force: who sees this may have installed foldline with pipx, which would then do nothing.
+    package = f"'foldline[{error.extra}]'"
+    return f" (uv: uvx {package} {command}; pipx: pipx install --force {package})"
 
 
 def _usage(error: click.ClickException) -> str:
@@ -209,11 +221,23 @@ def cli() -> None:
     """
 
 
+def stream_encoding(platform: str, is_terminal: bool, environ: Mapping[str, str]) -> str | None:
+    """The encoding of a standard stream; None: the one that Python chose.
+
+    On Windows Python takes the code page for files and pipes, which lacks most of the world's letters: they would
+    become "?" in `foldline chat --once … > answer.txt`. Terminals have UTF-8 there.
+    """
+    chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
+    return "utf-8" if platform == "win32" and not is_terminal and not chosen else None
+
+
 def main() -> None:
     """Entry point of the command `foldline`."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot show a dash gets "?" instead of a traceback.
-        sys.stdout.reconfigure(errors="replace")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a dash gets "?" instead of a traceback.
+            encoding = stream_encoding(sys.platform, stream.isatty(), os.environ)
+            stream.reconfigure(encoding=encoding, errors="replace" if stream is sys.stdout else None)
     cli.main()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -11,7 +12,15 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["SWITCH_SECONDS", "ShutdownRequest", "run_until_signal", "set_pace", "signal_handlers", "stop_with_grace"]
+__all__ = [
+    "SWITCH_SECONDS",
+    "ShutdownRequest",
+    "is_running_process",
+    "run_until_signal",
+    "set_pace",
+    "signal_handlers",
+    "stop_with_grace",
+]
 
 SWITCH_SECONDS: Final = 0.000_5
 """The time slice of a thread while others wait for the interpreter (`sys.setswitchinterval`).
@@ -34,6 +43,20 @@ def set_pace() -> None:
     gc.freeze()
     # Larger generations: most objects of a request die by reference counting, long before a cycle matters.
     gc.set_threshold(20_000, 20, 50)
+
+
+def is_running_process(pid: int) -> bool:
+    """Whether this machine has a process with this number; True where that cannot be told (Windows)."""
+    if sys.platform == "win32":  # there, signal 0 is Ctrl-C, and it would be sent (Python, os.kill)
+        return True
+    # Signal 0 is not delivered: it only checks that the process exists (POSIX, kill).
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it exists, and belongs to another user
+        return True
+    return True
 
 
 Handler = Callable[[], object]

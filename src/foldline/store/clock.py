@@ -6,6 +6,7 @@ Python's monotonic clock stops meanwhile on Linux and macOS.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,7 +30,9 @@ def seconds_since_boot() -> float:
     # Python has no such clock on macOS and Windows. There a clock that somebody sets is the smaller error than one that
     # stops during sleep; `IdleTimer` never reports less than 0.
     boottime = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.time() if boottime is None else time.clock_gettime(boottime)
+    if sys.platform == "win32" or boottime is None:
+        return time.time()
+    return time.clock_gettime(boottime)
 
 
 class IdleTimer:

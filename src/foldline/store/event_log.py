@@ -18,10 +18,8 @@ from typing import IO, Self
 from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.checksums import Damage, Verifier
+from foldline.store.file_locks import try_lock
 from foldline.store.files import make_private_folder
-
-if sys.platform != "win32":
-    import fcntl
 
 __all__ = [
     "ANOTHER_WRITER",
@@ -101,7 +99,7 @@ class EventLog:
 
     Opening creates the file (0600) and its folder (0700) unless they exist. A partial last line, left by a crash, is
     cut off and available as `torn`; a last line that lacks only its line break is kept. Each call is one unbuffered
-    write; with `fsync` it is on disk on return. Where the system has locks, a second writer gets InvalidInput. Close
+    write; with `fsync` it is on disk on return. A second writer gets InvalidInput. Close
     it, or use it as a context manager.
     """
 
@@ -217,13 +215,9 @@ class EventLog:
         self.close()
 
     def _lock(self) -> None:
-        # `flock` and no POSIX lock (`lockf`): a process loses those when it closes any descriptor of the file, and
-        # every reader of the log in this process does. Not waiting: a writer keeps a session for a whole turn.
-        if sys.platform != "win32":
-            try:
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InvalidInput(ANOTHER_WRITER, place=str(self._path)) from None
+        # Not waiting: a writer keeps a session for a whole turn.
+        if not try_lock(self._file.fileno()):
+            raise InvalidInput(ANOTHER_WRITER, place=str(self._path))
 
     def _resume(self) -> None:
         """Fix the end of the file and find the checksum state. O(last event), O(size) for a log of an older version."""

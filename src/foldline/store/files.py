@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 
 from foldline.errors import InvalidInput
 from foldline.messages import Json
+from foldline.store.file_locks import try_lock
 from foldline.view.archive import key_of
 
 __all__ = [
@@ -219,10 +219,6 @@ def sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-if sys.platform != "win32":
-    import fcntl
-
-
 _POLL_SECONDS: Final = 0.001  # a slow poll starves beside processes that lock again and again
 
 
@@ -244,7 +240,7 @@ def read_json(path: Path) -> dict[str, Json]:
 def update_json(path: Path, change: Callable[[dict[str, Json]], None]) -> None:
     """Read the object, let `change` alter it, and write it back atomically (0600, its folder 0700).
 
-    Other processes wait meanwhile, where the system has locks. Raises InvalidInput as `read_json` does, and OSError.
+    Other processes wait meanwhile. Raises InvalidInput as `read_json` does, and OSError.
     """
     make_private_folder(path.parent)
     # The lock spans reading and writing: otherwise the later of two processes would drop the change of the earlier one.
@@ -271,30 +267,23 @@ def consume_json(path: Path) -> Iterator[dict[str, Json]]:
 def file_lock(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     """Hold the lock of a file, which is created if needed, while other processes wait.
 
-    Raises OSError, with `seconds` also after that time. Without effect where the system has no such locks.
+    Raises OSError, with `seconds` also after that time.
     """
     # Not on the data file: each change replaces that, and a waiting process would lock the old one. The lock file is
     # never deleted, for the same reason. The system releases the lock with the handle, so also when the process dies.
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if sys.platform != "win32":
-            _lock(handle, path, seconds)
+        _lock(handle, path, seconds)
         yield
     finally:
         os.close(handle)
 
 
 def _lock(handle: int, path: Path, seconds: float | None) -> None:
-    if seconds is None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        return
-    # `flock` has no time limit, and a signal to interrupt it works in the main thread only: hence a poll.
-    until = monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if monotonic() >= until:
-                raise OSError(errno.EAGAIN, "another process holds its lock", str(path)) from None
+    # `flock` has no time limit, a signal to interrupt it works in the main thread only, and Windows waits a second
+    # between its tries: hence a poll.
+    until = None if seconds is None else monotonic() + seconds
+    while not try_lock(handle):
+        if until is not None and monotonic() >= until:
+            raise OSError(errno.EAGAIN, "another process holds its lock", str(path))
         sleep(_POLL_SECONDS)

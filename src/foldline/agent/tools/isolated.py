@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import IO, Final
 
 from foldline.agent.workers import StopSignal
 
@@ -30,7 +30,7 @@ class ProcessTimedOut(Exception):  # noqa: N818 - says what happened; it does no
 
 
 def read_isolated(
-    script: Path, file: BinaryIO, stop: StopSignal, *, max_seconds: float, arguments: Sequence[str] = ()
+    script: Path, file: IO[bytes], stop: StopSignal, *, max_seconds: float, arguments: Sequence[str] = ()
 ) -> dict[str, object]:
     """Run a script with a file as its standard input. Returns the JSON object that it prints, or {"error": reason}.
 

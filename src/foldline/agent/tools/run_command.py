@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -203,12 +204,15 @@ async def _end(shell: asyncio.subprocess.Process, grace_seconds: float) -> None:
                     while _signal_group(shell.pid, 0):
                         await asyncio.sleep(POLL_SECONDS)
     finally:
-        _signal_group(shell.pid, signal.SIGKILL)
+        if sys.platform != "win32":
+            _signal_group(shell.pid, signal.SIGKILL)
     await shell.wait()
 
 
 def _signal_group(group: int, number: int) -> bool:
     """Send a signal to a group (0: none). Returns whether the group has processes."""
+    if sys.platform == "win32":  # no tool is made there
+        return False
     try:
         os.killpg(group, number)
     except ProcessLookupError:

@@ -17,7 +17,9 @@ from foldline.agent.tools.base import PermissionRequest
 from foldline.doors.chat.screen import Screen
 from foldline.text.formatting import plain
 
-if sys.platform != "win32":
+if sys.platform == "win32":
+    import msvcrt
+else:
     import termios
 
 if TYPE_CHECKING:
@@ -239,7 +241,12 @@ def private_file(path: Path) -> str | None:
 
 def drop_typeahead(handle: int) -> None:
     """Drop unread input: an answer must come after its question."""
-    if sys.platform != "win32" and os.isatty(handle):
+    if not os.isatty(handle):
+        return
+    if sys.platform == "win32":
+        while msvcrt.kbhit():
+            msvcrt.getwch()
+    else:
         with suppress(termios.error):
             termios.tcflush(handle, termios.TCIFLUSH)
 
@@ -247,22 +254,22 @@ def drop_typeahead(handle: int) -> None:
 @contextmanager
 def without_echo(handle: int) -> Iterator[None]:
     """Keep text typed during the block off the screen; restore the terminal however the block ends."""
-    if sys.platform == "win32" or not os.isatty(handle):
+    if sys.platform == "win32":
         yield
-        return
-    try:
-        before = termios.tcgetattr(handle)
-    except termios.error:
-        yield
-        return
-    quiet = [*before]
-    # Echo alone: with raw mode, Ctrl-C would no longer be a signal.
-    quiet[3] &= ~termios.ECHO
-    try:
-        termios.tcsetattr(handle, termios.TCSANOW, quiet)
-        yield
-    finally:
-        termios.tcsetattr(handle, termios.TCSANOW, before)
+    else:
+        try:
+            before = termios.tcgetattr(handle)
+        except termios.error:  # no terminal
+            yield
+            return
+        quiet = [*before]
+        # Echo alone: with raw mode, Ctrl-C would no longer be a signal.
+        quiet[3] &= ~termios.ECHO
+        try:
+            termios.tcsetattr(handle, termios.TCSANOW, quiet)
+            yield
+        finally:
+            termios.tcsetattr(handle, termios.TCSANOW, before)
 
 
 # --- permission for one tool call -------------------------------------------------------------------------------------

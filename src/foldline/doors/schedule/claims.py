@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from foldline.doors.schedule.entries import ScheduleEntry, timestamp
+from foldline.hosting.process import is_running_process
 from foldline.messages import Json
 from foldline.store.base import Store
 
@@ -112,7 +113,7 @@ def is_running(run: EntryRun | None, now: datetime) -> bool:
     if run is None or run.ended:
         return False
     # On this machine the process table is faster than a missing heartbeat: a restart need not wait a minute.
-    if run.host == socket.gethostname() and run.pid != os.getpid() and not _process_exists(run.pid):
+    if run.host == socket.gethostname() and run.pid != os.getpid() and not is_running_process(run.pid):
         return False
     # The absolute value: on a machine whose clock is ahead of this one, the heartbeat lies in the future.
     return abs(now - parse_timestamp(run.alive or run.began)) < _ALIVE
@@ -136,17 +137,6 @@ def parse_timestamp(stamp: str) -> datetime:
         return datetime.fromisoformat(stamp).astimezone(UTC)
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
-
-
-def _process_exists(pid: int) -> bool:
-    # Signal 0 is not delivered: it only checks that the process exists (POSIX, kill).
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it exists, and belongs to another user
-        return True
-    return True
 
 
 def _as_json(value: EntryStatus | EntryRun) -> dict[str, Json]:

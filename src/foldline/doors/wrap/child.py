@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from foldline.hosting.process import signal_handlers
 
-__all__ = ["is_running", "run_in_terminal"]
+__all__ = ["run_in_terminal"]
 
 # What a terminal sends to all processes in front of it, so that the program has it already.
 _BY_TERMINAL: Final = ("SIGINT", "SIGQUIT")
@@ -36,19 +36,6 @@ async def run_in_terminal(command: Sequence[str], environ: Mapping[str, str]) ->
         started.append(subprocess.Popen(command, env=dict(environ)))
         # In a thread: it waits for hours, and the proxy of the program is on this loop.
         return await asyncio.to_thread(_wait, started[0])
-
-
-def is_running(pid: str) -> bool:
-    """Whether a process with this number runs; True where that cannot be told."""
-    if not pid.isdecimal() or sys.platform == "win32":  # there, signal 0 would end it
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _signals() -> Iterator[signal.Signals]:

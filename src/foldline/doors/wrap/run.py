@@ -20,11 +20,12 @@ from foldline.doors.proxy.gate import GateRules
 from foldline.doors.proxy.server import listen, run
 from foldline.doors.proxy.startup import ProxySettings, open_proxy
 from foldline.doors.proxy.windows import versioned
-from foldline.doors.wrap.child import is_running, run_in_terminal
+from foldline.doors.wrap.child import run_in_terminal
 from foldline.doors.wrap.clients import APIS, ProviderApi, WrappedClient, filled, upstream_variables
 from foldline.doors.wrap.figures import RunFigures
 from foldline.doors.wrap.own_settings import ClientSettings
 from foldline.errors import InvalidInput
+from foldline.hosting.process import is_running_process
 from foldline.store.files import make_private_folder
 from foldline.store.paths import state_folder
 
@@ -115,7 +116,8 @@ def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
     parent = state_folder(environ) / "wrap"
     make_private_folder(parent)
     for left in parent.iterdir():
-        if not is_running(left.name.partition("-")[0]):
+        pid = left.name.partition("-")[0]
+        if pid.isdecimal() and not is_running_process(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix=f"{os.getpid()}-", dir=parent) as made:
         yield Path(made)

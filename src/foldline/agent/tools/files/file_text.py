@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, TypeVar
+from typing import IO, BinaryIO, Final, NamedTuple, TypeVar
 
 from foldline.agent.tools.isolated import ProcessTimedOut, read_isolated
 from foldline.agent.workers import StopSignal
@@ -211,7 +211,7 @@ MAX_PDF_SECONDS: Final = 30.0
 _PDF_CHILD: Final = Path(__file__).with_name("pdf_child.py")
 
 
-def pdf_text(file: BinaryIO, path: str, stop: StopSignal, *, max_seconds: float = MAX_PDF_SECONDS) -> str:
+def pdf_text(file: IO[bytes], path: str, stop: StopSignal, *, max_seconds: float = MAX_PDF_SECONDS) -> str:
     """Return the text of an open PDF, page by page with numbers; a page without text says so.
 
     About half a second, and some hundredths per page. Raises InvalidInput for a damaged or encrypted PDF and for one

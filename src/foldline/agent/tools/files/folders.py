@@ -136,7 +136,7 @@ class OpenFolder:
 
 def _copy_owner_and_mode(descriptor: int, path: str, before: os.stat_result) -> None:
     mode = stat.S_IMODE(before.st_mode) & 0o777  # never set-user-ID: what runs is new content
-    if not hasattr(os, "fchown"):
+    if sys.platform == "win32":
         os.chmod(path, mode)
         return
     now = os.fstat(descriptor)
