@@ -317,13 +317,15 @@ def test_rules_go_over_to_a_session_of_another_dialect() -> None:
     for tile in context.view.tiles:
         for message in tile.messages:
             other.append({"role": message.role, "content": message.text}, kind=message.kind)
-    assert [rule.source for rule in other.rules] == [EARLIER]
+    assert [(rule.source, rule.text) for rule in other.rules] == [("user", "Never push to main.")]
     user(other, "Go on.")
     talk(other, 3)
     reply(other, "Done.")
     other.compact(summarize=forgetful)
     user(other, "And?")
     assert "Never push to main." in "\n".join(_strings(other.prepare().messages))
+    user(other, "Forget the rule about pushing to main.")
+    assert [rule.text for rule in other.rules if rule.text.startswith("Never")] == []
 
 
 def test_what_else_a_note_says_that_comes_back_stays_too() -> None:
@@ -374,3 +376,16 @@ def test_whatever_results_say_no_rule_comes_of_it_and_the_rules_there_are_stay(r
     user(context, "And?")
     assert "Never push to main." in talk(context, 6)[-1]
     assert [rule.text for rule in context.rules] == ["Never push to main."]
+
+
+def test_what_has_ended_is_remembered_within_bounds() -> None:
+    """A proxy keeps a session for weeks, and its client says in each request how things stand."""
+    context = context_of("balanced", "anthropic", 20_000)
+    for number in range(450):
+        user(context, f"<environment_context>\n  <now>{number}</now>\n</environment_context>")
+        user(context, f"Always call part{number} done.")
+        user(context, f"Forget the rule about part{number}.")
+    ended = context.view.rules.ended
+    assert "Always call part449 done." in ended
+    assert len(ended) <= 400
+    assert not any("<now>" in text for text in ended)

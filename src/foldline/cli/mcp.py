@@ -56,6 +56,7 @@ def mcp(
         read_link,
         source_of_link,
     )
+    from foldline.providers.endpoint import Endpoint
 
     source: ConversationSource
     place = link or os.environ.get(LINK, "")
@@ -66,9 +67,10 @@ def mcp(
     elif proxy is None and place:
         source = source_of_link(read_link(Path(place)), session)
     else:
-        address = (proxy or _USUAL).rstrip("/").removesuffix("/v1")
-        if not address.startswith(("http://", "https://")):
-            raise InvalidInput("must be an http or https address", place="--proxy")
+        try:  # of this dialect, whose clients name an address without a version
+            address = Endpoint(name="proxy", dialect="anthropic", base_url=proxy or _USUAL, model="").base_url
+        except InvalidInput as error:
+            raise InvalidInput(error.reason, place="--proxy") from None
         token = token_of(token_file, os.environ)
         source = ProxySource([address], key_headers_of(os.environ, key_env), token=token, session=session)
     asyncio.run(serve(source))

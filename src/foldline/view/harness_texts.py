@@ -11,13 +11,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["EARLIER", "RULES_HEADER", "HarnessText", "Speaker", "carried_rules", "harness_texts", "is_withdrawal"]
+__all__ = [
+    "EARLIER",
+    "RECORD_HEADER",
+    "RULES_HEADER",
+    "HarnessText",
+    "Speaker",
+    "carried_rules",
+    "harness_texts",
+    "is_withdrawal",
+]
 
 RULES_HEADER: Final = "[Standing rules, word for word: they hold until the user ends them]"
 """The line before the rules that a fold carries."""
 
+RECORD_HEADER: Final = "[Record of the conversation so far]"
+"""The first line of what stands in place of a summary where there is too little to summarise."""
+
 EARLIER: Final = "earlier rules"
 """The name of rules that were read from such a list: the messages that they came from are not in this session."""
+
+_BY_USER: Final = "- user: "
 
 Speaker: TypeAlias = Literal["user", "file", "reminder", "setting"]
 """Whose a text is: a user's words, a file of instructions, a reminder, one field of an environment."""
@@ -73,7 +87,7 @@ _OUTPUT: Final = re.compile(
 # Notes of ours and summaries of clients, sent back as a user's message: what tools said may stand in them as well.
 _OURS: Final = re.compile(
     r"\s*\[(?:Digest of |Previous conversation summary\]|\d+ earlier messages omitted\]|conversation truncated"
-    r"|Standing rules,)"
+    r"|Standing rules,|Record of the conversation so far\])"
 )
 _SUMMARISED: Final = re.compile(
     r"\s*(?:This session is being continued from a previous conversation|Another language model started to solve"
@@ -87,7 +101,16 @@ def carried_rules(text: str) -> Iterator[HarnessText]:
     before, header, rules = text.partition(f"{RULES_HEADER}\n")
     # At the start of a line only: inside a digest a tool's words never stand there. Other notes quote results as such.
     if header and (not before or before.endswith("\n")) and _OURS.match(text):
-        yield HarnessText("file", EARLIER, rules.replace(f"- {EARLIER}:\n", "").rstrip("\n"))
+        rest: list[str] = []
+        for line in rules.replace(f"- {EARLIER}:\n", "").split("\n"):
+            # A sentence of the user is that again, so that the user can take it back. A heading has its list below it,
+            # which cannot be told from what follows.
+            if (said := line.removeprefix(_BY_USER)) == line or said.endswith((":", "：")):
+                rest.append(line)
+            else:
+                yield HarnessText("user", "", said)
+        if "".join(rest).strip():
+            yield HarnessText("file", EARLIER, "\n".join(rest).strip("\n"))
 
 
 def harness_texts(text: str) -> Iterator[HarnessText]:

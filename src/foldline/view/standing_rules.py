@@ -37,7 +37,16 @@ from foldline.view.harness_texts import (
 from foldline.view.transcript import Entry, Fold, Seq
 from foldline.view.user_words import is_injected
 
-__all__ = ["RULES_HEADER", "RULES_SHARE", "StandingRule", "StandingRules", "has_rules", "rules_tokens", "without_rules"]
+__all__ = [
+    "RULES_HEADER",
+    "RULES_SHARE",
+    "StandingRule",
+    "StandingRules",
+    "has_rules",
+    "rules_tokens",
+    "with_rules",
+    "without_rules",
+]
 
 RULES_SHARE: Final = 0.1
 """The share of the input limit that rules may take in folds, unless set otherwise."""
@@ -91,7 +100,7 @@ class StandingRules:
     def __init__(self, counter: Counter, room_tokens: int = 0) -> None:
         self._counter = counter
         self._given: list[_Given] = []
-        self._ended: set[str] = set()
+        self._ended: dict[str, None] = {}  # in the order in which they ended
         self._room_tokens = room_tokens
         self._kept: tuple[StandingRule, ...] | None = ()
 
@@ -107,8 +116,8 @@ class StandingRules:
 
     @property
     def ended(self) -> Set[str]:
-        """Sentences that the user has taken back or replaced."""
-        return self._ended
+        """Sentences that the user has taken back or replaced, the latest of them."""
+        return self._ended.keys()
 
     def empty(self) -> StandingRules:
         """A list without rules, with the same bound."""
@@ -147,7 +156,7 @@ class StandingRules:
         text = clean(given.text)
         if given.name and given.name != EARLIER:
             self._end(other for other in self._given if (other.speaker, other.name) == (given.speaker, given.name))
-        self._ended.discard(text)
+        self._ended.pop(text, None)
         self._given.append(replace(given, text=text, tokens=self._counter.text(text) + _LINE_TOKENS))
         del self._given[:-_MOST_RULES]
         self._kept = None
@@ -155,7 +164,10 @@ class StandingRules:
     def _end(self, ended: Iterable[_Given]) -> None:
         gone = {id(given) for given in ended}
         if gone:
-            self._ended |= {given.text for given in self._given if id(given) in gone}
+            # A file is never looked for among sentences, and its versions are many and large.
+            self._ended |= {given.text: None for given in self._given if id(given) in gone and given.speaker == "user"}
+            for text in list(self._ended)[:-_MOST_RULES]:
+                del self._ended[text]
             self._given = [given for given in self._given if id(given) not in gone]
             self._kept = None
 
@@ -281,3 +293,15 @@ def without_rules(text: str) -> str:
     if text.startswith(RULES_HEADER):
         return ""
     return text.partition(f"\n{RULES_HEADER}")[0]
+
+
+def with_rules(texts: Sequence[str], rules: Iterable[StandingRule]) -> str:
+    """Texts of folds as one, with one list of rules at its end: what they carry, and these. O(size)."""
+    bodies = [without_rules(text) for text in texts]
+    lists = [text[len(body) :].partition(f"{RULES_HEADER}\n")[2] for text, body in zip(texts, bodies, strict=True)]
+    carried = [found.strip("\n") for found in lists if found.strip()]
+    missing = [rule for rule in rules if not any(rule.text in found for found in carried)]
+    if missing:
+        carried.append(_block(missing).partition("\n")[2])
+    body = "\n\n".join(filter(str.strip, bodies))
+    return "\n".join(filter(None, (body, RULES_HEADER, *carried))) if carried else body

@@ -6,7 +6,9 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,9 +19,10 @@ from tests.doors.proxy.test_own_tools import LINE, OWNER, TOKEN, Talk, proxy
 from foldline.agent.tools.mcp import McpServer, mcp_tools
 from foldline.agent.tools.toolbox import Toolbox
 from foldline.cli.main import cli
-from foldline.doors.mcp.sources import LINK, RunLink
+from foldline.doors.mcp.sources import LINK, ProxySource, RunLink
 from foldline.messages import ToolCall
 
+_NO_PASSWORD = "foldline: --proxy: must not hold a name or password: use api_key or headers\n"
 Ask = Callable[..., tuple[str, bool]]
 
 
@@ -108,10 +111,43 @@ def test_a_proxy_that_is_not_there_is_an_error_that_the_model_reads(tmp_path: Pa
     assert text == "the proxy at http://127.0.0.1:9 does not answer (ConnectError)"
 
 
+class _AnyPath(BaseHTTPRequestHandler):
+    """A server that answers any path with an object, as LM Studio does."""
+
+    def do_GET(self) -> None:
+        body = b'{"error": "Unexpected endpoint"}'
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        del args
+
+
+def test_another_server_at_the_address_is_told_to_the_model() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _AnyPath) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        found = asyncio.run(ProxySource([url], [{}]).call("context", "{}"))
+        server.shutdown()
+    assert (found.text, found.is_error) == (f"there is no proxy of Foldline at {url}", True)
+
+
+def test_a_key_that_no_header_can_carry_is_told_without_it() -> None:
+    found = asyncio.run(ProxySource(["http://127.0.0.1:9"], [{"x-api-key": "gehö"}]).call("context", "{}"))
+    assert found.is_error
+    assert "gehö" not in found.text
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["--proxy", "ftp://x"], "foldline: --proxy: must be an http or https address\n"),
+        (["--proxy", "ftp://x"], "foldline: --proxy: must begin with http:// or https:// and name a host\n"),
+        (["--proxy", "http://"], "foldline: --proxy: must begin with http:// or https:// and name a host\n"),
+        (["--proxy", "http://[::1"], "foldline: --proxy: is no address\n"),
+        (["--proxy", "http://localhost:99999"], "foldline: --proxy: is no address\n"),
+        (["--proxy", "http://me:secret@x"], _NO_PASSWORD),
         (["--store", "place"], "foldline: --store: reads a conversation by its name: --session\n"),
         (["--key-env", "NO_SUCH_KEY"], "foldline: NO_SUCH_KEY: is not set\n"),
         (["--link", "nowhere.json"], "foldline: nowhere.json: No such file or directory\n"),

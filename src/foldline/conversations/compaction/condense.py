@@ -14,6 +14,8 @@ from foldline.messages import Message, Wire
 from foldline.reducers.summarize import SUMMARY_PREFIX
 from foldline.text.shorten import head_and_tail
 from foldline.tokens import ESTIMATE, Counter, message_tokens
+from foldline.view.harness_texts import RECORD_HEADER, RULES_HEADER
+from foldline.view.standing_rules import with_rules, without_rules
 from foldline.view.system_and_tools import System, Tools
 from foldline.view.user_words import speaks
 
@@ -36,7 +38,6 @@ _NEWEST: Final = "The newest message of the user, not answered yet, word for wor
 # A record in place of a summary, where there is too little to summarise: at most this share of the window.
 _RECORD_SHARE: Final = 0.25
 _CHARS_PER_TOKEN: Final = 2  # fewer than in any usual text, so that the record fits
-_RECORD: Final = "[Record of the conversation so far]"
 # What a digest by the engine begins with (`foldline.reducers.digest`): it says what it is.
 DIGEST_START: Final = "[Digest of "
 
@@ -80,7 +81,7 @@ class Condensed:
 
 def summary_note(dialect: str, summary: str) -> Message:
     """Return the message that shows a summary to the model: the user's, as text of the dialect."""
-    named = summary.startswith((DIGEST_START, _RECORD))
+    named = summary.startswith((DIGEST_START, RECORD_HEADER))
     text = summary if named else f"{SUMMARY_PREFIX}\n{summary}"
     return codec(dialect).note(text, kind="summary")
 
@@ -109,10 +110,13 @@ def condense_whole(
     """
     found = _folded(history, len(history.messages), policy, summarize, instructions, more=True)
     if found is None:
-        return Condensed(_record_of(history), (None,), by_model=False)
-    newest = _newest_words(history)
-    summary = f"{found.summary}\n\n{_NEWEST}\n{newest}" if newest else found.summary
-    return Condensed(summary, (None,), found.by_model, found.failure)
+        return Condensed(_record_of(history, policy), (None,), by_model=False)
+    summary, newest = without_rules(found.summary), _newest_words(history)
+    if newest:
+        # Before the rules: what stands behind their header would be one of them from then on.
+        summary = f"{summary}\n\n{_NEWEST}\n{_plain(newest)}{found.summary[len(summary) :]}"
+        return replace(found, summary=summary, shown=(None,))
+    return replace(found, shown=(None,))
 
 
 def _folded(
@@ -162,7 +166,12 @@ def _condensed(context: Context, failure: str, *, by_model: bool = True) -> Cond
                 shown += [] if None in shown else [None]
             elif tile.entries or not (message.kind and message.role == "assistant" and shown[-1:] == [None]):
                 shown.append(context.view.codec.write(message))  # no acknowledgement: the joint stands for it
-    return Condensed("\n\n".join(texts), tuple(shown), by_model, failure) if texts else None
+    if not texts:
+        return None
+    # The client sends this as a message of the user, in which only the list at its end is read as rules.
+    folded = [tile for tile in context.view.tiles if tile.fold is not None]
+    rules = [rule for rule in context.rules if any(tile.start <= rule.seq < tile.stop for tile in folded)]
+    return Condensed(with_rules(texts, rules), tuple(shown), by_model, failure)
 
 
 def _window_of(history: ClientHistory) -> int:
@@ -232,18 +241,24 @@ def _newest_words(history: ClientHistory) -> str:
     return ""
 
 
-def _record_of(history: ClientHistory) -> str:
+def _record_of(history: ClientHistory, policy: Policy) -> str:
     """A short conversation as a text, in place of a summary that would be no shorter."""
-    reader, lines = codec(history.dialect), [_RECORD]
+    reader, lines = codec(history.dialect), [RECORD_HEADER]
+    context = _context(history, policy, len(history.messages), answered=False)
     for wire in history.messages:
         message = reader.read(wire)
         if message.text.strip():
             lines.append(f"{message.role}: {message.text.strip()}")
         lines += [f"call {call.name}: {call.arguments}" for call in message.calls]
         lines += [f"result: {result.text}" for result in message.results]
-    text = "\n".join(lines)
+    text = _plain("\n".join(lines))
     most = int(_CHARS_PER_TOKEN * _RECORD_SHARE * (history.window_tokens or 128_000))
-    if len(text) <= most:
-        return text
-    head, tail = head_and_tail(text, most // 2, most // 2)
-    return f"{head}\n[…]\n{tail}"
+    if len(text) > most:
+        head, tail = head_and_tail(text, most // 2, most // 2)
+        text = f"{head}\n[…]\n{tail}"
+    return with_rules([text], context.rules)
+
+
+def _plain(text: str) -> str:
+    """A text in which nothing poses as our list of rules: results and words are quoted in it."""
+    return text.replace(RULES_HEADER, "Rules:")

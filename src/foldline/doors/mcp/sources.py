@@ -143,8 +143,11 @@ class ProxySource:
                 except InvalidInput as error:
                     refusal = error
                     continue
-                if found["idle_seconds"] < newest:
-                    best, newest = (url, headers), found["idle_seconds"]
+                idle = found.get("idle_seconds")
+                if not isinstance(idle, int | float):  # some servers answer any path with an object
+                    refusal = InvalidInput(f"there is no proxy of Foldline at {url}")
+                elif idle < newest:
+                    best, newest = (url, headers), idle
         if best is None:
             raise refusal
         return best
@@ -161,9 +164,9 @@ async def _answer(
     httpx = load_httpx()
     root = url.partition(ROOT)[0]
     try:
-        answer = await client.request(method, url, content=content.encode(), headers=headers)
+        answer = await client.request(method, url, content=content.encode("utf-8", "replace"), headers=headers)
         found = answer.json()
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, UnicodeEncodeError) as error:  # a key may be no header's value
         raise InvalidInput(f"the proxy at {root} does not answer ({type(error).__name__})") from None
     except ValueError:
         found = None
