@@ -16,7 +16,7 @@ from foldline.failures.classification import classify
 from foldline.failures.failure import Failure
 from foldline.messages import Wire
 from foldline.testing import ScriptedModel, session
-from foldline.view.transcript import Fold
+from foldline.view.transcript import Fold, Usage
 
 DIALECTS = ("openai-chat", "openai-responses", "anthropic")
 
@@ -266,6 +266,17 @@ def test_an_implausible_limit_is_a_misread_number(limit: int) -> None:
     assert context.recover(overflow(limit=limit, requested=10_000)).limit is None
     assert context.limits.window_tokens == 100_000
     assert learned == {}
+
+
+def test_a_report_that_can_be_read_in_two_ways_does_not_speak_against_a_limit() -> None:
+    # Read with the cached tokens beside the input, as our count expects, more was answered than the window holds.
+    context = filled(60)
+    tokens = context.prepare().tokens
+    read = context.observe(Usage(input_tokens=int(0.66 * tokens), cached_tokens=int(0.34 * tokens)))
+    assert read.input_tokens > 0.9 * tokens
+    limit = int(0.78 * tokens)
+    assert context.recover(overflow(limit=limit, requested=tokens)).limit == limit
+    assert context.limits.window_tokens == limit
 
 
 def test_a_rate_is_not_learned_as_a_window() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_the_first_of_parallel_calls_is_signed() -> None:
     body = ask(FakeProvider(CALLS), PATH.format("generateContent"), ASKED).json()
     thought, first, second = body["candidates"][0]["content"]["parts"]
     assert thought == {"text": "hm", "thought": True}
-    assert first["thoughtSignature"]
+    assert b64decode(first["thoughtSignature"], validate=True)  # bytes in the API
     assert "thoughtSignature" not in second
 
 

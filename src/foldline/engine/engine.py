@@ -228,7 +228,7 @@ class Engine:
             return found
         judged = self.reports.check(found, self.recorder.view.meter, self.limits.window_tokens)
         found = judged.usage
-        if why := self.measure(found):
+        if why := self.measure(found, usage.input_tokens):
             found = replace(found, doubt=why)
         self.note_usage(found)
         if not found.doubt:
@@ -247,8 +247,8 @@ class Engine:
         self.recorder.log.append(usage)
         self.totals.report(usage)
 
-    def measure(self, usage: Usage) -> str:
-        """Correct our count by a report; why the report is not believed, "" if it is. O(1)."""
+    def measure(self, usage: Usage, told: int = 0) -> str:
+        """Correct our count by a report, that told of `told` tokens; why it is not believed, "" if it is. O(1)."""
         # A replayed report brings its running number: the requests of this session count on from there.
         self.reports.number = max(self.reports.number, usage.request)
         if not usage.estimated_tokens:
@@ -259,7 +259,7 @@ class Engine:
             usage.estimated_tokens, usage.input_tokens, usage.output_tokens or None, sure=sure
         )
         if not why:
-            self.answered_tokens = usage.input_tokens
+            self.answered_tokens = min(usage.input_tokens, told or usage.input_tokens)  # surely, in either reading
         if not why and not usage.current:
             # The prefix has changed since that request: its exact size no longer applies.
             self.recorder.view.meter.drop_offset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -186,7 +187,7 @@ def _system(given: Any) -> Any:
 
 def _parts(turn: FakeTurn) -> list[dict[str, Any]]:
     reply = turn.reply
-    signature = turn.named("sig")
+    signature = b64encode(turn.named("sig").encode()).decode()  # bytes in the API: clients decode it
     parts: list[dict[str, Any]] = []
     if reply.reasoning:
         parts.append({"text": reply.reasoning, "thought": True})
