@@ -54,7 +54,9 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 # is SQLAlchemy that loads it, by the URL of a store.
 THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
-    "adapters": frozenset("agent_framework agents langchain langchain_core langgraph pydantic_ai smolagents".split()),
+    "adapters": frozenset(
+        "agent_framework agents langchain langchain_core langgraph llama_index pydantic_ai smolagents".split()
+    ),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pydantic pydantic_core pypdf yaml".split()),
     "hosting": frozenset({"click"}),

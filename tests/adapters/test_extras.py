@@ -12,6 +12,7 @@ from foldline.errors import MissingExtra
 ADAPTERS = {
     "agent_framework": ("agent-framework", "agent_framework"),
     "langchain": ("langchain", "langchain"),
+    "llama_index": ("llama-index", "llama_index"),
     "openai_agents": ("openai-agents", "agents"),
     "smolagents": ("smolagents", "smolagents"),
     "pydantic_ai": ("pydantic-ai", "pydantic_ai"),

@@ -57,6 +57,7 @@ FRAMEWORKS = (
     Framework("deepagents", "langchain", ("chat",), "deepagents"),
     Framework("openai_agents", "openai-agents", ("responses", "chat"), "openai-agents"),
     Framework("agent_framework", "agent-framework", ("chat", "responses", "anthropic"), "Agent Framework"),
+    Framework("llama_index", "llama-index", ("chat", "responses", "anthropic"), "LlamaIndex"),
     Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
     Framework("pydantic_ai", "pydantic-ai", ("chat", "responses", "anthropic"), "Pydantic AI"),
 )
