@@ -11,6 +11,7 @@ from foldline.errors import MissingExtra
 
 ADAPTERS = {
     "agent_framework": ("agent-framework", "agent_framework"),
+    "google_adk": ("google-adk", "google.adk"),
     "langchain": ("langchain", "langchain"),
     "llama_index": ("llama-index", "llama_index"),
     "openai_agents": ("openai-agents", "agents"),

@@ -58,6 +58,7 @@ FRAMEWORKS = (
     Framework("openai_agents", "openai-agents", ("responses", "chat"), "openai-agents"),
     Framework("agent_framework", "agent-framework", ("chat", "responses", "anthropic"), "Agent Framework"),
     Framework("llama_index", "llama-index", ("chat", "responses", "anthropic"), "LlamaIndex"),
+    Framework("google_adk", "google-adk", ("gemini", "contents"), "Google's ADK"),
     Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
     Framework("pydantic_ai", "pydantic-ai", ("chat", "responses", "anthropic"), "Pydantic AI"),
 )
@@ -144,6 +145,8 @@ def test_the_example_of_the_page_runs(framework: Framework, tmp_path: Path) -> N
             ANTHROPIC_API_KEY="sk-of-a-test",
             ANTHROPIC_BASE_URL=served.url,
             OPENAI_AGENTS_DISABLE_TRACING="1",
+            GOOGLE_API_KEY="key-of-a-test",
+            GOOGLE_GEMINI_BASE_URL=served.url,
         )
     assert server.served >= 1
     assert not server.refusals
