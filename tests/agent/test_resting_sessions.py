@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 from tests.agent.support import agent_over
 from tests.agent.test_ahead_writer import Model, of
+from tests.agent.test_breaking_off import room
 from tests.agent.test_continued_summaries import CHECKPOINT, is_question
 
+from foldline.agent.events import Notice
 from foldline.agent.loop import Agent
 from foldline.catalog.models import CACHE_RULES
 from foldline.engine.events import FoldFinished
@@ -79,6 +82,25 @@ def test_it_is_folded_before_the_cache_is_cold_and_the_next_request_is_small(tmp
         assert any(event.folds == (fold,) and event.asked for event in of(FoldFinished, heard))
 
     session_of(act, heard=heard, root=tmp_path)
+
+
+def test_a_full_disk_meanwhile_is_told_with_the_next_turn_and_nothing_is_lost(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    unseen: list[Any] = []
+
+    async def act(agent: Agent) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, found: unseen.append(found))
+        await talked(agent)
+        assert agent.session.stored is not None
+        with room(0):
+            await asyncio.sleep(0.95)
+        assert (await agent.run("And now?")).reason == "done"
+        gc.collect()
+        assert list(agent.session.stored.events()) == list(agent.session.context.events)
+
+    session_of(act, heard=heard, root=tmp_path)
+    assert [event.text for event in of(Notice, heard) if "while it rested: [Errno" in event.text]
+    assert unseen == []
 
 
 def test_a_session_that_goes_on_in_time_is_not_folded() -> None:

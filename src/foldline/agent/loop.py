@@ -25,7 +25,7 @@ from foldline.codecs import codec as codec_for
 from foldline.display import RunNotice
 from foldline.engine.context import AsyncSummarize, Request
 from foldline.engine.settings import COMPACT_THRESHOLD
-from foldline.errors import DoesNotFit, InvalidInput, ProviderError, SummaryError
+from foldline.errors import DoesNotFit, FoldlineError, InvalidInput, ProviderError, SummaryError
 from foldline.failures.failure import Failure
 from foldline.messages import Message, Text
 from foldline.providers.base import Provider, Reply, TextDelta
@@ -238,6 +238,8 @@ class Agent:
         self.session.listen(self._held.append)
         try:
             await self.session.fold_before_cold(self.summarize)
+        except (OSError, FoldlineError) as error:  # nobody waits for this task, which would take it along unseen
+            self._held.append(Notice(f"The session could not be folded while it rested: {error}"))
         finally:
             self.session.listen(self.emit)
 

@@ -87,6 +87,16 @@ def test_calls_side_by_side_stay_with_all_their_results() -> None:
     assert list(found.shown[-7:]) == [thought, *calls, *outputs]
 
 
+def test_a_late_result_stays_with_its_call() -> None:
+    call = {"type": "function_call", "call_id": "late", "name": "pay", "arguments": "{}"}
+    asks = {"type": "message", "role": "user", "content": "And meanwhile?"}
+    says = {"type": "message", "role": "assistant", "content": "I wait."}
+    output = {"type": "function_call_output", "call_id": "late", "output": "Paid."}
+    found = condense(history("openai-responses", call, asks, says, output), POLICY, writes)
+    assert found is not None
+    assert list(found.shown[-4:]) == [call, asks, says, output]
+
+
 def test_an_earlier_summary_is_no_word_of_the_user() -> None:
     note = {"role": "user", "content": "[Previous conversation summary]\nNothing is done."}
     found = [note, *session(12, dialect="anthropic", result="word " * 800)[1:]]

@@ -219,13 +219,26 @@ def _newest_group(history: ClientHistory, counter: Counter) -> int:
         start -= 1
     while start > 0 and messages[start - 1].role != "assistant":
         start -= 1
-    # Results belong to their calls: a group is never cut.
-    if any(message.results for message in messages[start:]):
+    # Results belong to their calls, and those to the calls beside them: a group is never cut.
+    while (call := _answered_call(messages, start)) < start:
+        start = call
         while start > 0 and messages[start - 1].role == "assistant":
             start -= 1
     size = sum(message_tokens(message, counter) for message in messages[start:])
     most = _TAIL_SHARE * (history.window_tokens or 4 * size)
     return len(messages) if size > most else start
+
+
+def _answered_call(messages: Sequence[Message], start: int) -> int:
+    """Where the last call before `start` stands that is answered from there on; `start` if there is none.
+
+    A late result may come long after its call. The last, because some clients use the same id again and again.
+    """
+    answered = {result.call_id for message in messages[start:] for result in message.results}
+    own = {call.id for message in messages[start:] for call in message.calls}
+    open_calls = answered - own
+    calls = (at for at in reversed(range(start)) if any(call.id in open_calls for call in messages[at].calls))
+    return next(calls, start)
 
 
 def _newest_words(history: ClientHistory) -> str:
