@@ -83,6 +83,8 @@ FOREIGN_CODE = {
     "foldline.agent.tools.toolbox": "runs tools that a user or an MCP server brought",
     "foldline.adapters.adapter": "calls the model through a framework, whose errors are raised again where they stay",
     "foldline_bench.systems": "runs systems of other people, whose errors are counted as figures of theirs",
+    "foldline_bench.promises.targets.callables": "calls tools of other people, whose errors are what is reported",
+    "foldline_bench.promises.targets.local": "imports a module of other people, whose errors are told in one line",
     "foldline.doors.proxy.exchange": "a fault of ours costs a client the folding, not the request; it is logged",
 }
 

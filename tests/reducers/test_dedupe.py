@@ -204,3 +204,19 @@ def test_a_call_without_arguments_puts_no_earlier_one_out_of_date() -> None:
     context.extend(wires)
     need = Need(Pressure.HARD, context.view.estimated_tokens, 1)
     assert list(Dedupe().propose(context.view, need)) == []
+
+
+def test_a_second_result_of_a_call_replaces_nothing_as_no_request_shows_it() -> None:
+    """It is repaired away: the first one would point to what is not there."""
+    told = {"type": "tool_result", "tool_use_id": "a", "content": WHOLE}
+    context = Context(dialect="anthropic", window=100_000)
+    context.extend(
+        [
+            {"role": "user", "content": "Read the file."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "read", "input": {"path": "a"}}]},
+            {"role": "user", "content": [told]},
+            {"role": "user", "content": [told]},
+            {"role": "user", "content": "And?"},
+        ]
+    )
+    assert list(Dedupe().propose(context.view, Need(Pressure.HARD, context.view.estimated_tokens, 1))) == []

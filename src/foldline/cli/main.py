@@ -55,7 +55,11 @@ _COMMANDS: Final[Mapping[str, str]] = {
 
 # Commands of other distributions, found by their entry points in the group `foldline.commands`. They are named here
 # too, so that the help lists them and a call can say what to install.
-_DISTRIBUTIONS: Final[Mapping[str, str]] = {"bench": "foldline-bench", "tune": "foldline-bench"}
+_DISTRIBUTIONS: Final[Mapping[str, str]] = {
+    "bench": "foldline-bench",
+    "conformance": "foldline-bench",
+    "tune": "foldline-bench",
+}
 
 
 class _LazyCommands(Mapping[str, click.Command]):

@@ -37,11 +37,18 @@ class Dedupe:
         newest: dict[object, Seq] = {}
         answered: dict[object, Seq] = {}
         came: list[list[tuple[str, object, tuple[str, str] | None]]] = []
-        for _, tile, entry in found:
+        unanswered: dict[int, set[str]] = {}
+        for index, tile, entry in found:
+            if index not in unanswered:
+                unanswered[index] = {call.id for each in tile.entries for call in each.message.calls}
             # Compared as they came: an earlier mask or cut changes the form, and not what the result was.
             results = [(each.call_id, _content(each), _call_of(tile, each)) for each in entry.message.results]
             came.append(results)
-            for result, (_, content, call) in zip(entry.message.results, results, strict=True):
+            for result, (call_id, content, call) in zip(entry.message.results, results, strict=True):
+                # A second result of a call is repaired away, as is one without its call: neither replaces anything.
+                if call_id not in unanswered[index]:
+                    continue
+                unanswered[index].remove(call_id)
                 newest[content] = entry.seq
                 if not result.is_error:
                     answered[call] = entry.seq
@@ -50,7 +57,7 @@ class Dedupe:
             notes: dict[str, str] = {}
             for call_id, content, call in results:
                 # The same text decides first: it says more than that the same call was made again.
-                if newest[content] > entry.seq:
+                if newest.get(content, entry.seq) > entry.seq:
                     notes[call_id] = SAME
                 elif call is not None and answered.get(call, entry.seq) > entry.seq:
                     notes[call_id] = f"[out of date: {call[0]} was called again later with the same arguments]"

@@ -1,0 +1,114 @@
+"""An adapter of Foldline's own, with the message classes of its framework."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Sequence
+from importlib import import_module
+from inspect import isclass
+from typing import Any
+
+from foldline import adapters
+from foldline.adapters.adapter import Adapter
+from foldline.adapters.model_call import ModelCall, ShownCall
+from foldline.errors import FoldlineError, InvalidInput
+from foldline.messages import Json, Wire
+from foldline_bench.promises.targets.base import (
+    Ability,
+    DeclinedError,
+    Opening,
+    SentRequest,
+    SessionUnderTest,
+    Target,
+    sized,
+)
+
+__all__ = ["AdapterTarget", "adapter_named"]
+
+_SHARED = frozenset({"adapter", "content_blocks", "histories", "model_call", "streams", "translation"})
+
+
+def adapter_named(name: str) -> AdapterTarget:
+    """The adapter of a framework. Raises InvalidInput for an unknown name, MissingExtra without its framework."""
+    there = sorted(found.name for found in pkgutil.iter_modules(adapters.__path__) if found.name not in _SHARED)
+    module_name = name.replace("-", "_")
+    if module_name not in there:
+        names = ", ".join(one.replace("_", "-") for one in there)
+        raise InvalidInput(f"there is no adapter of that name; there are {names}", place=f"adapter:{name}")
+    module = import_module(f"foldline.adapters.{module_name}")
+    for public in module.__all__:
+        found = getattr(module, public)
+        if isclass(found) and all(hasattr(found, part) for part in ("dialect", "read", "write")):
+            return AdapterTarget(f"adapter:{name}", found())
+    raise InvalidInput("has no translation of messages that works by itself", place=f"adapter:{name}")
+
+
+class _RefusedError(Exception):
+    """The provider's refusal, as a framework would raise it."""
+
+
+class AdapterTarget(Target):
+    """Calls of a model through an adapter: the framework's messages go in, and what it would send comes out."""
+
+    kind = "adapter"
+    abilities: frozenset[Ability] = frozenset({"system", "refused", "given"})
+    counts_alike = True
+
+    def __init__(self, name: str, translation: Any) -> None:
+        self.name, self._translation = name, translation
+        self.dialects = (translation.dialect,)
+
+    def open(self, opening: Opening) -> SessionUnderTest:
+        """A conversation of an adapter of its own."""
+        return _AdapterSession(opening, self._translation)
+
+
+class _AdapterSession(SessionUnderTest):
+    def __init__(self, opening: Opening, translation: Any) -> None:
+        self._opening, self._translation = opening, translation
+        self._adapter: Adapter[Any] = Adapter(translation, {"window": opening.window_tokens})
+        self._history: list[Any] = []
+        self._read: list[Sequence[Wire]] = []
+        self._system: Json = opening.system or None
+        self._refusals: list[str] = []
+
+    def send(self, new: Sequence[Wire]) -> SentRequest:
+        for wire in new:
+            if wire.get("role") == "system":  # frameworks have it apart
+                self._system = wire["content"]
+                continue
+            made = self._translation.write([wire], None)
+            self._history += made
+            self._read += [self._translation.read(message) for message in made]
+        return self.again()
+
+    def again(self) -> SentRequest:
+        sent: list[SentRequest] = []
+
+        def send(shown: ShownCall[Any]) -> None:
+            sent.append(self._sized(shown))
+            if self._refusals:
+                raise _RefusedError(self._refusals.pop())
+
+        call = ModelCall(messages=self._history, key="session", system=self._system)
+        try:
+            self._adapter.call(call, send, lambda _answer: None)
+        except (FoldlineError, _RefusedError) as error:
+            raise DeclinedError(f"{type(error).__name__}: {error}") from error
+        return sent[-1]
+
+    def refused(self, words: str) -> SentRequest:
+        """An adapter retries inside the call: the request is refused once more, as it is sent again."""
+        self._refusals = [words]
+        return self.again()
+
+    def changed(self) -> int | None:
+        pairs = enumerate(zip(self._history, self._read, strict=True))
+        return next((index for index, (one, read) in pairs if self._translation.read(one) != read), None)
+
+    def _sized(self, shown: ShownCall[Any]) -> SentRequest:
+        messages = [wire for message in shown.messages for wire in self._translation.read(message)]
+        system = shown.system
+        if system and self._opening.dialect == "openai-chat":  # the framework's own step
+            messages, system = [{"role": "system", "content": system}, *messages], None
+        return sized(messages, system, self._opening.dialect)
