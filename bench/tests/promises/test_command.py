@@ -128,7 +128,7 @@ def test_a_proxy_that_is_started_here_gets_the_upstream_of_the_suite() -> None:
         (("bench.tests.promises.broken:one",), "does not take (messages, window)"),
         (("bench.tests.promises.broken:Unprepared",), "the class has no method prepare"),
         (("bench.tests.promises.broken:NUMBER",), "is a int, not a function or a class"),
-        (("adapter:nothing",), "adapter:nothing: there is no adapter of that name; there are langchain"),
+        (("adapter:nothing",), "adapter:nothing: there is no adapter of that name; there are "),
         (("peer:nothing/x",), "peer:nothing: there is no such peer"),
         (("peer:plain/x",), "peer:plain: has no such setting; there are: mask"),
         (("run:no-such-command-here",), "no-such-command-here: cannot be started"),

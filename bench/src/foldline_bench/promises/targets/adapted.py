@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Sequence
 from importlib import import_module
 from inspect import isclass
+from pathlib import Path
 from typing import Any
 
 from foldline import adapters
@@ -25,17 +25,20 @@ from foldline_bench.promises.targets.base import (
 
 __all__ = ["AdapterTarget", "adapter_named"]
 
-_SHARED = frozenset({"adapter", "content_blocks", "histories", "model_call", "streams", "translation"})
+
+def _names() -> list[str]:
+    """The adapters: those modules that say which extra they need."""
+    [folder] = map(Path, adapters.__path__)
+    files = sorted(path for path in folder.glob("*.py") if "raise MissingExtra(" in path.read_text("utf-8"))
+    return [path.stem.replace("_", "-") for path in files]
 
 
 def adapter_named(name: str) -> AdapterTarget:
     """The adapter of a framework. Raises InvalidInput for an unknown name, MissingExtra without its framework."""
-    there = sorted(found.name for found in pkgutil.iter_modules(adapters.__path__) if found.name not in _SHARED)
-    module_name = name.replace("-", "_")
-    if module_name not in there:
-        names = ", ".join(one.replace("_", "-") for one in there)
-        raise InvalidInput(f"there is no adapter of that name; there are {names}", place=f"adapter:{name}")
-    module = import_module(f"foldline.adapters.{module_name}")
+    there = _names()
+    if name.replace("_", "-") not in there:
+        raise InvalidInput(f"there is no adapter of that name; there are {', '.join(there)}", place=f"adapter:{name}")
+    module = import_module(f"foldline.adapters.{name.replace('-', '_')}")
     for public in module.__all__:
         found = getattr(module, public)
         if isclass(found) and all(hasattr(found, part) for part in ("dialect", "read", "write")):
