@@ -14,6 +14,7 @@ from foldline.errors import MissingExtra
 
 __all__ = [
     "agent_options",
+    "complete_policy",
     "needs_extra",
     "size_list_tokens",
     "size_or_none_tokens",
@@ -23,6 +24,15 @@ __all__ = [
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def complete_policy(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The names of policies that begin so, for the completion of a shell."""
+    from foldline.engine.presets import POLICIES
+
+    del context, parameter
+    return [name for name in POLICIES if name.startswith(incomplete)]
+
 
 store_option: Final = click.option(
     "--store", metavar="PLACE", help="Where sessions are kept: a folder, sqlite:///FILE, postgresql://…"
@@ -63,7 +73,12 @@ def agent_options(command: Command) -> Command:
     @click.option("--model", metavar="NAME", help="The model; a .gguf file is loaded here.")
     @click.option("--provider", metavar="NAME", help="openai, anthropic, ollama, embedded, …; detected by default.")
     @click.option("--base-url", metavar="URL", help="The address of any compatible server.")
-    @click.option("--policy", metavar="NAME", help="How the context is folded (balanced, cost, quality, …).")
+    @click.option(
+        "--policy",
+        metavar="NAME",
+        shell_complete=complete_policy,
+        help="How the context is folded (balanced, cost, quality, …).",
+    )
     @click.option("--window", type=int, metavar="TOKENS", help="The window to stay within.")
     @click.option(
         "--workspace", metavar="DIR", default=".", help="The folder that the tools see; by default the current one."

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from foldline.cli.options import needs_extra
+from foldline.cli.options import complete_policy, needs_extra
 from foldline.cli.proxy import PROXY_PACKAGES
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import STORE, in_one_line, store_place
@@ -52,7 +52,12 @@ class _SplitCommand(click.Command):
     metavar="TOKENS",
     help="The window of every model; by default the upstream is asked.",
 )
-@click.option("--policy", metavar="NAME", help="How conversations are folded (balanced, cost, quality, …).")
+@click.option(
+    "--policy",
+    metavar="NAME",
+    shell_complete=complete_policy,
+    help="How conversations are folded (balanced, cost, quality, …).",
+)
 @click.option("--ahead/--no-ahead", default=None, help="Write them before their fold is due.")
 @click.option("--summaries/--no-summaries", default=True, help="Let the upstream's model write summaries.")
 @click.option("--summary-model", metavar="NAME", help="The model that writes them, instead of the client's.")

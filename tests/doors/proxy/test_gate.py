@@ -12,7 +12,7 @@ import pytest
 
 from foldline.doors.http.guard import SAFE_HEADERS, WRONG_TOKENS
 from foldline.doors.proxy.gate import Gate, GateRules
-from foldline.doors.proxy.page import FREE_PATHS
+from foldline.doors.proxy.page import FREE_PATHS, HEALTH
 from foldline.doors.proxy.startup import ProxySettings, open_proxy
 
 TOKEN = "a-token-of-some-length"
@@ -195,6 +195,14 @@ def test_the_page_itself_needs_no_token_as_it_asks_for_one() -> None:
         assert Seen(OPEN).ask(path, "GET") == 200
         assert Seen(OPEN).ask(path, "POST") == 401
     assert Seen(OPEN).ask("/foldline/nothing.js", "GET") == 401
+
+
+def test_a_health_check_needs_no_token_and_may_use_any_name() -> None:
+    """One that is refused would have the process restarted."""
+    seen = Seen(GateRules(hosts=LOCAL.hosts, token=TOKEN))
+    assert seen.ask(HEALTH, "GET", host="pod-3.example.com:8790") == 200
+    assert seen.ask("/foldline/state", "GET", host="pod-3.example.com:8790") == 403
+    assert seen.ask(HEALTH, "POST") == 401
 
 
 @pytest.mark.parametrize("path", ["/foldline/events", "/foldline/state", "/metrics"])

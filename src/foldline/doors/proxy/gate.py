@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from foldline.doors.http.guard import WRONG_TOKENS, Rates, host_name, may_omit_host
 from foldline.doors.proxy.error_responses import ErrorResponse, error_response
-from foldline.doors.proxy.page import FREE_PATHS
+from foldline.doors.proxy.page import FREE_PATHS, HEALTH
 from foldline.doors.proxy.request_head import dialect_of
 
 __all__ = ["TOKEN_HEADER", "Gate", "GateRules"]
@@ -75,7 +75,7 @@ class Gate:
     def _foreign_refusal(self, scope: Scope, headers: dict[bytes, bytes]) -> ErrorResponse | None:
         if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # servers differ in which one counts
             return _refused(scope, 400, "there are several headers Host")
-        if self._hosts is None:
+        if self._hosts is None or scope["path"] == HEALTH:  # a health check that is refused restarts the process
             return None
         # A page of any site can send requests to a server on this machine, and read the answers after DNS rebinding.
         # Host, Origin and Sec-Fetch-Site are what a browser does not let it forge.

@@ -20,7 +20,7 @@ from foldline.doors.proxy.served_request import Outcome, ServedRequest, is_answe
 from foldline.doors.proxy.status import ProxyStatus
 from foldline.failures.failure import Kind
 
-__all__ = ["FREE_PATHS", "LabelValues", "ProxyMetrics", "routes"]
+__all__ = ["FREE_PATHS", "HEALTH", "LabelValues", "ProxyMetrics", "routes"]
 
 # From the half millisecond of a request that passes to the minute of one that waits for a summary.
 _OWN_SECONDS: Final = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
@@ -47,8 +47,11 @@ def _files() -> dict[str, Asset]:
     return {name: shared[name] for name in _SHARED} | dict(assets("foldline.doors.proxy", "look"))
 
 
-FREE_PATHS: Final = frozenset({_ROOT, f"{_ROOT}/", *(f"{_ROOT}/{name}" for name in _files() if name != _PAGE)})
-"""Paths without a token: the files of the page, which asks for one itself. All data needs it."""
+HEALTH: Final = f"{_ROOT}/health"
+"""Answers 200 while the proxy runs, whoever asks and by whatever name."""
+
+FREE_PATHS: Final = frozenset({_ROOT, f"{_ROOT}/", HEALTH, *(f"{_ROOT}/{name}" for name in _files() if name != _PAGE)})
+"""Paths without a token: the files of the page, which asks for one itself, and the health check. All data needs it."""
 
 
 def routes(status: ProxyStatus, metrics: ProxyMetrics) -> list[Route]:
@@ -101,6 +104,7 @@ def routes(status: ProxyStatus, metrics: ProxyMetrics) -> list[Route]:
     handlers = {
         _ROOT: page,
         f"{_ROOT}/": slash,
+        HEALTH: _health,
         f"{_ROOT}/state": state,
         f"{_ROOT}/folds": folds,
         f"{_ROOT}/events": events,
@@ -110,6 +114,11 @@ def routes(status: ProxyStatus, metrics: ProxyMetrics) -> list[Route]:
         "/metrics": figures,
     }
     return [Route(path, handler, middleware=[Middleware(_SafeHeaders)]) for path, handler in handlers.items()]
+
+
+async def _health(request: Request) -> Response:
+    del request
+    return json_response({"status": "ok"})
 
 
 class _SafeHeaders:
