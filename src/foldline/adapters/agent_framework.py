@@ -245,10 +245,11 @@ def _model_call(context: ChatContext, options: Mapping[str, Any]) -> ModelCall[M
     instructions, tools = options.get("instructions"), options.get("tools")
     tools = tools if isinstance(tools, list | tuple) else [tools]
     model = options.get("model") or getattr(client, "model", None)
+    session = getattr(context, "session", None) or context.kwargs.get("session")  # 1.0 has it among the arguments
     cap = options.get("max_tokens")
     return ModelCall(
         messages=context.messages,
-        key=None if context.session is None else context.session.session_id,
+        key=getattr(session, "session_id", None),
         model=model if isinstance(model, str) else None,
         system="\n".join(instructions) if isinstance(instructions, list | tuple) else instructions,
         tools=[_definition(tool) for tool in tools if tool is not None],

@@ -1,7 +1,7 @@
 """LlamaIndex: an LLM that wraps another. Extra: `llama-index`.
 
-Attached at `LLM.chat`, `achat`, `stream_chat` and `astream_chat` (llama-index-core 0.14; tests run 0.14.25), where
-view, usage and errors meet: a memory sees neither usage nor errors. The memory of an agent keeps the whole history.
+Attached at `LLM.chat`, `achat`, `stream_chat`, `astream_chat` (llama-index-core 0.14.5 and later; tests run 0.14.25):
+view, usage and errors meet there, and a memory sees neither of the last two. It keeps the whole history.
 """
 
 from __future__ import annotations
