@@ -55,8 +55,8 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today"})
 THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
     "adapters": frozenset(
-        "agent_framework agents google langchain langchain_core langgraph llama_index pydantic pydantic_ai "
-        "smolagents".split()
+        "agent_framework agents google langchain langchain_core langgraph litellm llama_index pydantic "
+        "pydantic_ai smolagents".split()
     ),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pydantic pydantic_core pypdf yaml".split()),

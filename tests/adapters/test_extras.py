@@ -14,6 +14,7 @@ ADAPTERS = {
     "google_adk": ("google-adk", "google.adk"),
     "langchain": ("langchain", "langchain"),
     "llama_index": ("llama-index", "llama_index"),
+    "litellm": ("litellm", "litellm"),
     "openai_agents": ("openai-agents", "agents"),
     "smolagents": ("smolagents", "smolagents"),
     "pydantic_ai": ("pydantic-ai", "pydantic_ai"),

@@ -143,6 +143,15 @@ def test_a_response_that_cannot_be_read_leaves_its_status() -> None:
     assert classify(error=HTTPStatusError(UnreadResponse())).kind == "rate"
 
 
+@pytest.mark.parametrize("body", ["", "  \n"])
+def test_an_exception_whose_response_is_empty_tells_by_its_message(body: str) -> None:
+    """As those of LiteLLM are, which makes a response of its own for each."""
+    error = BadRequestError("This model's maximum context length is 800 tokens, you requested 6008 tokens.")
+    error.response = Response(400, body)  # type: ignore[attr-defined]
+    failure = classify(error=error)
+    assert (failure.kind, failure.limit, failure.status) == ("prompt_overflow", 800, 400)
+
+
 def test_an_exception_tells_by_its_name() -> None:
     assert classify(error=ContextWindowExceededError("no")).kind == "prompt_overflow"
 

@@ -282,6 +282,8 @@ class _Collector:
 
     def text(self, text: str, depth: int) -> None:
         text = text.strip()
+        if not text:  # no body: the message of the exception may tell
+            return
         if text.startswith(("data:", "event:", "id:", "retry:", ": ")):
             # A recorded event stream: the data of its events.
             for line in text[:PARSED_CHARS].splitlines():

@@ -60,6 +60,7 @@ FRAMEWORKS = (
     Framework("llama_index", "llama-index", ("chat", "responses", "anthropic"), "LlamaIndex"),
     Framework("google_adk", "google-adk", ("gemini", "contents"), "Google's ADK"),
     Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
+    Framework("litellm", "litellm", ("chat", "anthropic", "hook", "proxy"), "LiteLLM"),
     Framework("pydantic_ai", "pydantic-ai", ("chat", "responses", "anthropic"), "Pydantic AI"),
 )
 
