@@ -12,6 +12,7 @@ from tests.serving import serve
 
 from foldline.adapters.attempts import Attempts
 from foldline.adapters.model_call import ModelCall
+from foldline.errors import DoesNotFit
 from foldline.messages import Json
 from foldline.testing import FakeProvider, FakeReply
 
@@ -68,6 +69,14 @@ def test_an_error_that_less_text_cannot_mend_asks_for_no_other_attempt() -> None
         with toy.adapter.attempts() as attempts, pytest.raises(httpx.HTTPStatusError):
             asyncio.run(attempted(toy, attempts, ModelCall(messages=notes(2), model="m")))
     assert len(toy.sent) == 1
+
+
+def test_a_conversation_is_given_back_by_an_attempt_that_cannot_fit() -> None:
+    toy = Toy("http://127.0.0.1:9", window=WINDOW_TOKENS)
+    attempts = toy.adapter.new_attempts()
+    with pytest.raises(DoesNotFit):
+        asyncio.run(attempts.begin(ModelCall(messages=[Note("user", "word " * 9_000)], model="m", key="k")))
+    assert toy.adapter.context("k") is not None
 
 
 def test_a_conversation_is_given_back_when_its_attempts_are_over() -> None:

@@ -37,10 +37,15 @@ class Attempts(Generic[M]):
         """
         self.close()
         fitted = self._lent.enter_context(self._lend(call))
-        await self._begin(fitted)
-        request = await fitted.context.prepare_async(self._summarize, idle_seconds=fitted.followed.idle_seconds())
+        try:
+            await self._begin(fitted)
+            request = await fitted.context.prepare_async(self._summarize, idle_seconds=fitted.followed.idle_seconds())
+            shown = fitted.shown(request)
+        except BaseException:
+            self.close()
+            raise
         self._open = fitted, request
-        return fitted.shown(request)
+        return shown
 
     async def failed(self, error: object) -> bool:
         """Whether another attempt at the same model can succeed; False where no attempt is open."""

@@ -1,8 +1,7 @@
 """Pydantic AI: a capability of an agent. Extra: `pydantic-ai`.
 
 Attached at `prepare_model_request`, which runs before each attempt, `after_model_request`, and `on_model_request_error`
-with `RetryModelRequest` (pydantic-ai 2.68; `wrap_model_request` only says when the last attempt is over). What these
-hooks change is sent and never stored: the history of the run stays whole.
+with `RetryModelRequest` (2.68; `wrap_model_request` says when the last attempt is over). What they change is unstored.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from foldline.view.transcript import Usage
 
 try:
     from pydantic_ai import messages as forms
-    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, ModelFallback
     from pydantic_ai.exceptions import RetryModelRequest
     from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
     from pydantic_ai.models import ModelRequestContext
@@ -118,9 +117,9 @@ def _items(content: Any) -> Any:
 
 
 def _item(block: Mapping[str, Any]) -> Any:
-    if url := block.get("image_url", {}).get("url"):
-        return forms.BinaryContent.from_data_uri(url) if url.startswith("data:") else forms.ImageUrl(url)
-    return block.get("text", block)
+    url = block.get("image_url", {}).get("url", "")
+    made = forms.BinaryContent.from_data_uri if url.startswith("data:") else forms.ImageUrl
+    return made(url) if url else block.get("text", block)
 
 
 def _changed_request(wires: Sequence[Wire], original: ModelRequest) -> list[Any]:
@@ -144,8 +143,8 @@ def _changed_part(wire: Wire, part: Any, before: Wire) -> Any:
     if wire["role"] == "system":
         return forms.SystemPromptPart(content)
     if wire["role"] == "user":
-        prompt = isinstance(part, forms.UserPromptPart)
-        return replace(part, content=content) if prompt else forms.UserPromptPart(content)
+        own = part if isinstance(part, forms.UserPromptPart) else forms.UserPromptPart("")
+        return replace(own, content=content)
     kept = {name: getattr(part, name) for name in ("metadata", "timestamp", "outcome") if hasattr(part, name)}
     return forms.ToolReturnPart(part.tool_name, content, wire["tool_call_id"], **kept)
 
@@ -212,11 +211,9 @@ def _made(wire: Wire) -> ModelMessage:
     if wire["role"] == "assistant":
         said = [forms.TextPart(text) for text in ([content] if isinstance(content, str) else content) if text]
         calls = [(call["id"], call["function"]) for call in wire.get("tool_calls") or ()]
-        made = [forms.ToolCallPart(one["name"], one["arguments"], call_id) for call_id, one in calls]
-        return ModelResponse([*said, *made])
-    if wire["role"] == "tool":
-        return ModelRequest([forms.ToolReturnPart(wire.get("name", "tool"), content, wire["tool_call_id"])])
-    return ModelRequest([forms.UserPromptPart(content)])
+        return ModelResponse([*said, *(forms.ToolCallPart(f["name"], f["arguments"], name) for name, f in calls)])
+    made = (wire.get("name", "tool"), content, wire.get("tool_call_id"))
+    return ModelRequest([forms.ToolReturnPart(*made) if wire["role"] == "tool" else forms.UserPromptPart(content)])
 
 
 class FoldlineCapability(AbstractCapability[Any]):
@@ -228,6 +225,10 @@ class FoldlineCapability(AbstractCapability[Any]):
     def context(self, conversation_id: Hashable | None = None) -> Context | None:
         """The context of a conversation, to look into between calls; None while there is none."""
         return self._adapter.context(conversation_id)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Next to the model: it counts what others leave, and an overflow is folded before another model is asked."""
+        return CapabilityOrdering(position="innermost", wrapped_by=[ModelFallback])
 
     async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> ModelResponse:
         """Around all attempts at one request."""
@@ -247,9 +248,8 @@ class FoldlineCapability(AbstractCapability[Any]):
         shown = await attempts.begin(_model_call(ctx, request, system))
         request.messages = shown.messages
         if shown.system is None and system is not None:
-            request.messages = [
-                replace(one, instructions=None) if isinstance(one, ModelRequest) else one for one in shown.messages
-            ]
+            said = shown.messages
+            request.messages = [replace(m, instructions=None) if isinstance(m, ModelRequest) else m for m in said]
             request.model_request_parameters = replace(request.model_request_parameters, instruction_parts=[])
         if shown.max_output_tokens is not None:
             request.model_settings = {**(request.model_settings or {}), "max_tokens": shown.max_output_tokens}
@@ -296,5 +296,5 @@ def _system(request: ModelRequestContext) -> str | None:
 def _usage(response: ModelResponse) -> Usage | None:
     usage = response.usage  # whose input holds what was read from a cache and written to it
     told = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-    caches = {"cached_tokens": usage.cache_read_tokens, "written_tokens": usage.cache_write_tokens}
-    return Usage(**told, **caches) if usage.input_tokens else None
+    told |= {"cached_tokens": usage.cache_read_tokens, "written_tokens": usage.cache_write_tokens}
+    return Usage(**told) if usage.input_tokens else None

@@ -6,6 +6,7 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 from parts import part_text
 from pydantic_ai import Agent, ModelMessagesTypeAdapter
+from pydantic_ai.capabilities import ModelFallback
 from pydantic_ai.messages import (
     BinaryContent,
     CachePoint,
@@ -33,6 +34,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -59,6 +61,14 @@ def model_of(api, url):
     return kind("log-reader", provider=OpenAIProvider(openai_client=client))
 
 
+async def asked_in_vain(messages, info):
+    raise AssertionError("an overflow went to another model")
+    yield
+
+
+NO_OTHER = FunctionModel(stream_function=asked_in_vain)
+
+
 class Driver:
     def __init__(self, *, api, url, folder, window):
         self.path = folder / "messages.json"
@@ -68,7 +78,7 @@ class Driver:
             instructions="You read logs.",
             tools=[read_part],
             model_settings={"max_tokens": 500},
-            capabilities=[FoldlineCapability(window=window)],
+            capabilities=[FoldlineCapability(window=window), ModelFallback(NO_OTHER)],
         )
 
     def ask(self, words, streamed):
