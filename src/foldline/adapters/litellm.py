@@ -10,6 +10,7 @@ SDK (once), `context_window_fallbacks` in Router and proxy. `completion` and `ac
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Hashable, Mapping, Sequence
 from contextlib import closing
@@ -22,7 +23,7 @@ from foldline.adapters.histories import MOST_CONVERSATIONS
 from foldline.adapters.model_call import AdapterSettings, ModelCall, ShownCall
 from foldline.adapters.streams import StreamEvents
 from foldline.engine.context import Context
-from foldline.errors import MissingExtra
+from foldline.errors import DoesNotFit, MissingExtra
 from foldline.messages import Json, Wire
 
 try:
@@ -45,6 +46,15 @@ def again(model: str) -> dict[str, list[dict[str, Any]]]:
     """An entry for the `context_window_fallbacks` of a Router: the same model again, with less. The proxy has it."""
     # An attempt that differs in nothing from one before it would be left out.
     return {model: [{"model": model, _ATTEMPT: number} for number in range(1, _MOST_ATTEMPTS)]}
+
+
+def _with_again(model: str, given: Sequence[Any] | None) -> list[Any]:
+    """The fallbacks of a request of the proxy, or those of its configuration, after the same model again."""
+    if given is None:
+        router = getattr(sys.modules.get("litellm.proxy.proxy_server"), "llm_router", None)
+        given = getattr(router, "context_window_fallbacks", None) or litellm.context_window_fallbacks or ()
+    others = [target for entry in given for target in entry.get(model, ())]
+    return [{model: [*again(model)[model], *others]}, *(entry for entry in given if model not in entry)]
 
 
 class LiteLLMMessages:
@@ -134,7 +144,7 @@ class FoldlineLiteLLM(CustomLogger):
         """In the proxy, before a deployment is chosen: a refusal of the size is tried again."""
         model = data.get("model")
         if call_type in ("completion", "acompletion") and isinstance(model, str):
-            data["context_window_fallbacks"] = [again(model), *(data.get("context_window_fallbacks") or ())]
+            data["context_window_fallbacks"] = _with_again(model, data.get("context_window_fallbacks"))
         return data
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
@@ -145,7 +155,12 @@ class FoldlineLiteLLM(CustomLogger):
         await self._last_usage()
         call = _call(kwargs["model"], kwargs["messages"], kwargs)
         attempts = self._adapter.new_attempts()
-        sent = _shown(kwargs, await attempts.begin(call))
+        try:
+            sent = _shown(kwargs, await attempts.begin(call))
+        except DoesNotFit as error:
+            # As LiteLLM knows it, so that a fallback to a larger model still works.
+            provider = str(kwargs.get("custom_llm_provider") or "")
+            raise litellm.ContextWindowExceededError(str(error), call.model or "", provider) from error
         self._remember(str(kwargs["litellm_call_id"]), attempts, call)
         if "context_window_fallback_dict" not in kwargs:
             sent["context_window_fallback_dict"] = {kwargs["model"]: kwargs["model"]}
