@@ -5,15 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from foldline.engine.ahead import SummariesAhead
+from foldline.engine.ahead import SummariesAhead, seconds_before_cold
 from foldline.engine.context import AsyncSummarize
 
 __all__ = ["AheadWriter"]
-
-# How long before the cache expires a session that rests is folded: a share of its lifetime, and seconds. The summary is
-# begun by then; the provider looks its prefix up when the question comes, not when the answer ends.
-BEFORE_COLD = 0.1
-LEAST_SECONDS = 30.0
 
 
 class AheadWriter:
@@ -56,10 +51,9 @@ class AheadWriter:
         """Fold shortly before a cache of this lifetime expires (0: never), unless `wake` is called before."""
         if not lifetime_seconds:
             return
-        margin = max(BEFORE_COLD * lifetime_seconds, min(LEAST_SECONDS, lifetime_seconds / 2))
 
         async def later() -> None:
-            await asyncio.sleep(max(0.0, lifetime_seconds - margin - idle_seconds))
+            await asyncio.sleep(max(0.0, seconds_before_cold(lifetime_seconds) - idle_seconds))
             await self.wait()
             await fold()
 

@@ -13,6 +13,7 @@ from foldline.agent.session_context import BackgroundCounter, GatedListener, Rec
 from foldline.agent.tool_calls import INTERRUPTED, open_calls, result_messages
 from foldline.agent.workers import FOLDS, run_to_end, until_stopped
 from foldline.codecs import codec as codec_for
+from foldline.engine.ahead import chance_of_return
 from foldline.engine.context import AsyncSummarize, Context, Request
 from foldline.engine.events import ContextEvent
 from foldline.engine.excerpts import entry_excerpt, search
@@ -195,7 +196,7 @@ class AgentSession:
         """Fold where that pays, as the cache is about to expire. By how often the session went on after such a rest."""
         self._archive.buffering = self.writes_in_thread
         try:
-            chance = (self._cold_returns + 1) / (self._cold_returns + 2)
+            chance = chance_of_return(self._cold_returns)
             return await self._context.ahead.fold_before_cold_async(summarize, chance=chance)
         finally:
             await self._store_folds()

@@ -1,12 +1,13 @@
-"""The summary of a conversation, written before its fold is due: what is done under its lock, and what is not."""
+"""The summary of a conversation, written before its fold is due or its cache is cold: what is done under its lock."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from foldline.conversations.conversation import Conversation, summariser_for
+from foldline.conversations.conversation import Conversation, folds_in, summariser_for
 from foldline.conversations.request_body import RequestBody
+from foldline.engine.ahead import chance_of_return
 from foldline.engine.context import SummarizeWith
 from foldline.engine.drivers import answer_or_error
 from foldline.errors import SummaryError
@@ -18,12 +19,22 @@ __all__ = ["WritingAhead"]
 class WritingAhead:
     """One summary of a conversation. `begin`, `supply` and `drop` need its lock; `answer` waits for the model.
 
-    `error` is why the model's latest answer did not come.
+    With `rests` it is folded at once, unless it has gone on meanwhile. `error` is why the model's latest answer did not
+    come.
     """
 
-    def __init__(self, conversation: Conversation, body: RequestBody, summarize: SummarizeWith, scope: bytes) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        body: RequestBody,
+        summarize: SummarizeWith,
+        scope: bytes,
+        *,
+        rests: bool = False,
+    ) -> None:
         self._conversation, self._body, self._scope = conversation, body, scope
         self._summarize: SummarizeWith | None = summarize
+        self._rests = rests
         self._ask: Ask | None = None
         self.error: SummaryError | None = None
 
@@ -37,7 +48,12 @@ class WritingAhead:
             self._summarize = summariser_for(
                 self._summarize, self._body, lambda: positions, lambda: setattr(conversation, "summary_scope", scope)
             )
-        self._ask = conversation.context.ahead.ask(self._summarize, idle_seconds=conversation.idle.seconds)
+        ahead = conversation.context.ahead
+        if self._rests:
+            chance = chance_of_return(conversation.returns.cold)
+            self._ask = ahead.ask_before_cold(self._summarize, chance=chance, answered=True)
+        else:
+            self._ask = ahead.ask(self._summarize, idle_seconds=conversation.idle.seconds)
         return self._ask is not None
 
     def answer(self) -> object:
@@ -51,6 +67,8 @@ class WritingAhead:
     def supply(self, answer: object) -> bool:
         """Take the answer; whether there is another question."""
         self._ask = self._conversation.context.ahead.supply(answer)
+        conversation = self._conversation
+        conversation.folded = conversation.folded or folds_in(conversation.context) > 0
         return self._ask is not None
 
     def drop(self) -> None:

@@ -94,7 +94,7 @@ class Conversation:
         self.version = 0
         self.folded = self.mended = False
         # `idle`: since the upstream last heard of this conversation.
-        self.idle, self._returns = IdleTimer(idle_seconds), WarmReturns()
+        self.idle, self.returns = IdleTimer(idle_seconds), WarmReturns()
         self.summary_scope, self.scope_varies = b"", False
         # System text that client messages were moved into, for the latest request.
         self._moved_system: System = None
@@ -200,7 +200,7 @@ class Conversation:
             # The scope is recorded only when a model reads it: until then the summaries hold for any system text.
             writer = summariser_for(summarize, body, self.positions, partial(setattr, self, "summary_scope", scope))
         if self.version:
-            self._returns.record(self.idle.seconds, body.model)
+            self.returns.record(self.idle.seconds, body.model)
         request = self.context.prepare(writer, idle_seconds=self.idle.seconds)
         self.idle.reset()
         return self._build_plan(body, request)
@@ -211,7 +211,7 @@ class Conversation:
         """Plan a request anew after the upstream refused it; None if sending again cannot help. Raises DoesNotFit."""
         # Mend before condensing: the fault may be one that the engine has repaired already.
         if failure.kind in ("malformed", "other") and (self.mendable or self._sets_markers(plan.body)):
-            self._returns.refused = self.rewritten
+            self.returns.refused = self.rewritten
             self.mended = self.mended or self.mendable
             return self._build_plan(plan.body, self.context.prepare(summarize))
         found: Recovery = self.context.recover(failure, summarize)
@@ -290,7 +290,7 @@ class Conversation:
 
     def _sets_markers(self, body: RequestBody) -> bool:
         # A client that caches by itself, or has not come back for its cache, is not charged for another one.
-        return self.rewritten and self._returns.pay and wants_markers(body)
+        return self.rewritten and self.returns.pay and wants_markers(body)
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,11 @@ class WarmReturns:
         self.warm += idle_seconds < lookup(model).cache.lifetime_seconds
 
     @property
+    def cold(self) -> int:
+        """How often the client has come back after its cache had gone cold."""
+        return self.total - self.warm
+
+    @property
     def pay(self) -> bool:
         """Whether writing to the cache has paid so far; False for a client that has not come back yet."""
         return self.warm > _LEAST_WARM * self.total and not self.refused

@@ -81,6 +81,11 @@ class Conversations:
         return self._cache.bytes
 
     @property
+    def shared(self) -> bool:
+        """Whether other processes may continue its conversations."""
+        return self._store is not None and self._store.shared
+
+    @property
     def store_up(self) -> bool:
         """Whether the store answered the latest question; True without a store."""
         return self._store is None or self._store.up
@@ -180,22 +185,27 @@ class Conversations:
         """Record that a request was answered. `reported_tokens` is its size by the upstream's report, if any."""
         self._learned.record_answer(planned.client, planned.learned_as, planned.plan.tokens, reported_tokens)
 
-    async def write_ahead(self, planned: PlannedRequest, summarize: SummarizeWith) -> SummaryError | None:
+    async def write_ahead(
+        self, planned: PlannedRequest, summarize: SummarizeWith, *, rests: bool = False
+    ) -> SummaryError | None:
         """Write the summary of a conversation's next fold, if it is time for one. Returns why the model did not answer.
 
-        Its conversation is locked only before and after the model writes: its next requests need not wait.
+        With `rests` the cache is about to expire: the conversation is folded, if that pays. It is locked only before
+        and after the model writes: its next requests need not wait.
         """
         cached, plan = planned.cached, planned.plan
-        work = WritingAhead(cached.conversation, plan.body, summarize, planned.scope)
+        work = WritingAhead(cached.conversation, plan.body, summarize, planned.scope, rests=rests)
         try:
             async with cached.lock:
-                if plan.version != cached.conversation.version:
+                if plan.version != cached.conversation.version or cached not in self._cache:
                     return None
                 asks = await self._threads.run(work.begin)
             while asks:
                 answer = await self._threads.run(work.answer, summarizes=True)
                 async with cached.lock:
                     asks = await self._threads.run(work.supply, answer)
+                    if rests and not asks and cached in self._cache:
+                        await self._write_rested(planned)
         finally:
             async with cached.lock:
                 work.drop()
@@ -332,6 +342,14 @@ class Conversations:
         if self._store is not None and planned.mode == "fold":
             warning = await self._store.write(planned.cached)
             planned.cached.write_pending, planned.warning = bool(warning), warning or planned.warning
+
+    async def _write_rested(self, planned: PlannedRequest) -> None:
+        """Write a conversation that was folded while it rested. The caller holds its lock."""
+        if planned.cached.conversation.folded:
+            try:
+                await self._write(planned)
+            except SessionLost:  # the next request reads what the other process wrote
+                self._finder.forget(planned.cached)
 
     # --- recovery ----------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from foldline.view.economics import Bill, pays_before_cold
 from foldline.view.transcript import Fold, Seq
 from foldline.view.view import View
 
-__all__ = ["AheadState", "SummariesAhead"]
+__all__ = ["AheadState", "SummariesAhead", "chance_of_return", "seconds_before_cold"]
 
 AheadState: TypeAlias = Literal["none", "due", "writing", "ready"]
 
@@ -35,6 +35,11 @@ LOOK_AGAIN = 0.04
 # Share of the usual tail that a summary leaves whole at least, however much is still expected before its fold.
 LEAST_TAIL = 0.25
 
+
+# How long before the cache expires a session that rests is folded: a share of its lifetime, and seconds. The summary is
+# begun by then; the provider looks its prefix up when the question comes, not when the answer ends.
+BEFORE_COLD = 0.1
+LEAST_SECONDS = 30.0
 
 # A session that rests is summarised up to a tail that is a share of this much of it.
 RESTING_SHARE = 0.5
@@ -56,7 +61,7 @@ class SummariesAhead:
     """How `prepare_async` waits for the summary that is being written, once the window is full. None: it does not wait,
     and asks the model itself."""
     # What `ask` has begun and `supply` goes on with.
-    _open: Steps[bool] | None = None
+    _open: Steps[object] | None = None
     _asked: Folding | None = None
 
     @property
@@ -93,6 +98,16 @@ class SummariesAhead:
         folding = self._folding(summarize, idle_seconds)
         folding = replace(folding, has_model=True, continues=folding.continues or continues)
         return self._go_on(write(self._engine, folding), folding, None)
+
+    def ask_before_cold(
+        self, summarize: SummarizeWith | None = None, *, chance: float = 0.5, answered: bool = False
+    ) -> Ask | None:
+        """The question for `fold_before_cold`, if folding pays; answer it with `supply`. O(view).
+
+        `answered`: the reply to the last message has come, and is not recorded yet.
+        """
+        folding = replace(self._folding(summarize, 0.0), has_model=True)
+        return self._go_on(fold_before_cold(self._engine, folding, chance, answered=answered), folding, None)
 
     def supply(self, answer: object) -> Ask | None:
         """Take the text or `Completion` that was asked for, or a SummaryError in its place.
@@ -169,7 +184,7 @@ class SummariesAhead:
             self._open = self._asked = None
         self._engine.prepared.fold = None
 
-    def _go_on(self, steps: Steps[bool], folding: Folding, found: str | SummaryError | None) -> Ask | None:
+    def _go_on(self, steps: Steps[object], folding: Folding, found: str | SummaryError | None) -> Ask | None:
         self._open, self._asked = None, None
         try:
             step = steps.throw(found) if isinstance(found, SummaryError) else steps.send(found)
@@ -188,6 +203,17 @@ def _asked(step: object) -> Ask:
 
 
 # --- deciding ---------------------------------------------------------------------------------------------------------
+
+
+def seconds_before_cold(lifetime_seconds: float) -> float:
+    """How long after its last request a session whose cache lives so long is folded, if it rests. O(1)."""
+    margin = max(BEFORE_COLD * lifetime_seconds, min(LEAST_SECONDS, lifetime_seconds / 2))
+    return lifetime_seconds - margin
+
+
+def chance_of_return(cold_returns: int) -> float:
+    """How likely a session that rests goes on, where it has so many times before. O(1)."""
+    return (cold_returns + 1) / (cold_returns + 2)
 
 
 def is_due(engine: Engine) -> bool:
@@ -221,44 +247,60 @@ def write(engine: Engine, folding: Folding) -> Steps[bool]:
         if ask is None:
             prepared.look_again_at = recorder.appended_tokens + int(LOOK_AGAIN * engine.limits.input_tokens)
             return False
-        view, before = recorder.view, len(folding.usage)
-        prepared.begin(recorder, ask.start, ask.stop)
-        try:
-            fold = yield from engine.answer(ask)
-        except SummaryError as error:
-            engine.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
-            prepared.failure = error.reason
-            if recorder.view is view:
-                engine.put_off(ask.reducer)
-                prepared.look_again_at = engine.ask_again_at[ask.reducer]
-            return False
-        finally:
-            prepared.writing = False
-        written = prepared.finish(recorder, fold)
-        if written:
-            recorder.emit(SummaryWritten(fold.start, fold.stop, fold.tokens, tuple(folding.usage[before:])))
-        else:
-            engine.report_failure(fold.reducer, "what it covers has changed since", fold.start, fold.stop)
-        return written
+        before = len(folding.usage)
+        written = yield from _kept(engine, ask)
+        if written is not None:
+            recorder.emit(SummaryWritten(written.start, written.stop, written.tokens, tuple(folding.usage[before:])))
+        return written is not None
 
 
-def fold_before_cold(engine: Engine, folding: Folding, chance: float) -> Steps[tuple[Fold, ...]]:
-    """Fold while the prefix is warm, if that pays; the folds. Raises nothing but cancellations."""
+def _kept(engine: Engine, ask: Ask) -> Steps[Fold | None]:
+    """The fold that comes of a question, kept as the prepared one; None, with its reason reported, where none does."""
+    recorder, prepared = engine.recorder, engine.prepared
+    view = recorder.view
+    prepared.begin(recorder, ask.start, ask.stop)
+    try:
+        fold = yield from engine.answer(ask)
+    except SummaryError as error:
+        engine.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
+        prepared.failure = error.reason
+        if recorder.view is view:
+            engine.put_off(ask.reducer)
+            prepared.look_again_at = engine.ask_again_at[ask.reducer]
+        return None
+    finally:
+        prepared.writing = False
+    if prepared.finish(recorder, fold):
+        return fold
+    engine.report_failure(fold.reducer, "what it covers has changed since", fold.start, fold.stop)
+    return None
+
+
+def fold_before_cold(
+    engine: Engine, folding: Folding, chance: float, *, answered: bool = False
+) -> Steps[tuple[Fold, ...]]:
+    """Fold while the prefix is warm, if that pays; the folds. Raises nothing but cancellations.
+
+    Where messages have come while the model wrote, the summary waits for its fold.
+    """
     policy, recorder, prepared = engine.policy, engine.recorder, engine.prepared
-    if not (policy.auto and engine.auto) or not recorder.path or not recorder.view.answered() or prepared.writing:
+    if not (policy.auto and engine.auto) or not recorder.path or prepared.writing:
+        return ()
+    if not (answered or recorder.view.answered()):
         return ()
     with engine.active(folding):
         ask = yield from _question_of_rest(engine)
         if ask is None or not _pays(engine, ask, folding.continues, chance):
             return ()
+        stood = recorder.next_seq
         with engine.announced("the provider's cache is about to expire"):
-            try:
-                fold = prepared.take() if prepared.holds(recorder) else None
-                if engine.commit(fold or (yield from engine.answer(ask))) is not None:
-                    yield from engine.run((*policy.after_compact, *policy.after_fold), Pressure.SOFT, 0, False)
-            except SummaryError as error:
-                engine.report_failure(ask.reducer, error.reason, ask.start, ask.stop)
-                engine.put_off(ask.reducer)
+            if not prepared.holds(recorder):
+                written = yield from _kept(engine, ask)
+                if written is not None and recorder.next_seq != stood:
+                    recorder.emit(SummaryWritten(written.start, written.stop, written.tokens, tuple(folding.usage)))
+            fold = prepared.take() if recorder.next_seq == stood else None
+            if fold is not None and engine.commit(fold) is not None:
+                yield from engine.run((*policy.after_compact, *policy.after_fold), Pressure.SOFT, 0, False)
     return tuple(fold for fold in folding.folds if fold.id in recorder.folds)
 
 

@@ -14,11 +14,13 @@ from tests.serving import serve
 
 from foldline.conversations.request_plan import ConversationSettings
 from foldline.conversations.service import Conversations
+from foldline.doors.proxy.ahead import SummariesAfterResponses
 from foldline.doors.proxy.app import Proxy
 from foldline.doors.proxy.exchange import ProxyServices
 from foldline.doors.proxy.gate import GateRules
 from foldline.doors.proxy.served_request import ServedRequest
 from foldline.doors.proxy.startup import ProxySettings, open_proxy
+from foldline.doors.proxy.summaries import SummaryClient
 from foldline.doors.proxy.upstream import Upstream
 from foldline.doors.proxy.windows import ModelWindows
 from foldline.engine.presets import policy
@@ -118,20 +120,32 @@ def proxy_of(
 
 @contextmanager
 def proxy_with(
-    url: str, make: Callable[[ConversationSettings], Conversations], records: list[ServedRequest]
+    url: str,
+    make: Callable[[ConversationSettings], Conversations],
+    records: list[ServedRequest],
+    *,
+    window: int = 3_000,
+    ahead: Callable[[Conversations, SummaryClient, Callable[[str], None]], SummariesAfterResponses] | None = None,
 ) -> Iterator[ServedProxy]:
-    """A proxy over the upstream at an address, with the given conversations."""
+    """A proxy over the upstream at an address, with the given conversations, and what `ahead` makes of them."""
     lines: list[str] = []
 
     async def opened(stack: AsyncExitStack) -> ASGI:
-        windows = ModelWindows(url, setting=3_000, learned={})
+        windows = ModelWindows(url, setting=window, learned={})
         conversations = make(ConversationSettings(policy=policy("balanced"), learned={}))
         stack.push_async_callback(conversations.aclose)
+        summaries = after = None
+        if ahead is not None:
+            summaries = SummaryClient(url, model=None)
+            stack.push_async_callback(summaries.aclose)
+            after = ahead(conversations, summaries, lines.append)
+            stack.push_async_callback(after.aclose)
         services = ProxyServices(
             upstream=await stack.enter_async_context(Upstream(url)),
             conversations=conversations,
             windows=windows,
-            summaries=None,
+            summaries=summaries,
+            ahead=after,
             mode="normal",
             emit=records.append,
             notice=lines.append,
