@@ -79,8 +79,9 @@ class Agent:
     speed: ServerSpeed | None = None
     """The speed of a local server, which takes the place of prices."""
     rests: bool = False
-    """Whether the session is this agent's alone between two turns, and not shared by servers over one store: then it
-    folds before the cache expires."""
+    """Whether the session is this agent's alone between two turns: then it folds before the cache expires."""
+    at_rest: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None
+    """Runs that fold of a session that others may go on with between two turns; None: `rests` says whether it is."""
     _held: list[AgentEvent] = field(default_factory=list, init=False)
     _running: bool = field(default=False, init=False)
     _pausing: bool = field(default=False, init=False)
@@ -135,8 +136,7 @@ class Agent:
                 await self.session.flush()
                 if self.one_slot and ended.reason == "done":
                     await self._write_ahead()
-                if self.rests and self.summarize is not None:
-                    self.session.rest(self._fold_before_cold)
+                self._rest()
             finally:  # even after a failed write: listeners wait for the end of the turn
                 self.emit(ended)
         return ended
@@ -230,6 +230,12 @@ class Agent:
         if changed:
             self.session.set_tools(self.toolbox.wires(self.provider.dialect))
         return changed
+
+    def _rest(self) -> None:
+        if self.summarize is None or not (self.rests or self.at_rest is not None):
+            return
+        run, fold = self.at_rest, self._fold_before_cold
+        self.session.rest(fold if run is None else partial(run, fold))
 
     async def _fold_before_cold(self) -> None:
         """Fold while the user is away. Its events are emitted with the next turn: nobody follows them now."""

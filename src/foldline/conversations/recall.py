@@ -178,8 +178,8 @@ class AskCompaction:
         """Note the request. Raises InvalidInput for entries that are not there, and where no request can follow."""
         if self.ask is None:
             raise InvalidInput("only a conversation that a running proxy serves can be compacted")
-        # Not here: the call that asks has no result yet, and a summary is written with the key of the client, which comes
-        # with its request.
+        # Not here: the call that asks has no result yet, and a summary is written with the key of the client, which a
+        # request brings.
         asked = asked_compaction(arguments)
         if asked.ranges:
             checked_ranges(asked.ranges, self.stop)

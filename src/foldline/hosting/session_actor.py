@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, suppress
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from foldline.agent.assemble import Parts, assemble
 from foldline.agent.events import AgentEvent, Listener, TurnEnded
 from foldline.agent.loop import Agent
 from foldline.agent.session import AgentSession
@@ -168,16 +167,9 @@ class SessionActor:
         """Fold everything that may be folded, or `ranges` alone. Raises SummaryError if there is nothing to fold."""
 
         async def work(agent: Agent) -> CompactionResult:
-            before = agent.session.figures
-            self._compacting = True
-            try:
-                if ranges:
-                    folds = await agent.session.fold(ranges, instructions, agent.summarize)
-                else:
-                    folds = await agent.session.compact(instructions, agent.summarize)
-            finally:
-                self._compacting = False
-                await self._lease.save()
+            session, model, before = agent.session, agent.summarize, agent.session.figures
+            making = session.fold(ranges, instructions, model) if ranges else session.compact(instructions, model)
+            folds = await self._folding(making)
             shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
             return CompactionResult(before=before, after=agent.session.figures, folds=folds, summary=shown)
 
@@ -230,8 +222,7 @@ class SessionActor:
         if not self._long_tasks:
             with suppress(SessionTaken, DialectMismatch):
                 return await self._submit(work, wait_seconds=0.0)
-        parts = await self._runtime.parts(self._allowed)
-        return read(await run_to_end(self._read_stored, parts))
+        return read(await self._lease.read())
 
     async def whole(self) -> Context:
         """Return a context with all messages in memory, folded or not. Read-only. O(log)."""
@@ -244,8 +235,7 @@ class SessionActor:
         try:
             return await self._submit(work, wait_seconds=0.0)
         except SessionTaken:
-            parts = await self._runtime.parts(self._allowed)
-            return (await run_to_end(self._read_stored, parts)).context
+            return (await self._lease.read()).context
 
     # --- end ---------------------------------------------------------------------------------------------------------
 
@@ -255,7 +245,7 @@ class SessionActor:
         try:
             for task in tuple(self._tasks):
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(self._lease.wake(), *self._tasks, return_exceptions=True)
             async with self._order_lock:
                 await self._lease.discard()
         except BaseException:  # the session still exists, so it must stay usable
@@ -272,6 +262,7 @@ class SessionActor:
     async def stop(self, grace_seconds: float) -> None:
         """Refuse new work, let the turn end or pause, and cancel it after `grace_seconds`. Its end is recorded."""
         self._stopping = True
+        await self._lease.wake()
         # What waits has changed nothing yet, so it is dropped; what runs is asked to pause between two steps.
         for task in self._tasks - {self._current_task}:
             task.cancel()
@@ -291,6 +282,7 @@ class SessionActor:
         """Change the session in a thread, and write its snapshot."""
 
         async def work(agent: Agent) -> T:
+            await agent.session.wake()  # what was just undone must not be folded again while nobody looks
             result = await run_to_end(change, agent.session)
             await self._lease.save()
             return result
@@ -308,6 +300,8 @@ class SessionActor:
         """Run `work` in order, to its end. With `leaves`, work that has not begun is dropped when the caller leaves."""
         # Three lifetimes are nested: the caller's, which a lost connection ends; the task's, which outlives it; and in
         # `_run_in_order` the lease's, which no other process may share. Only the task knows when the lease may go.
+        if is_turn:
+            await self._lease.wake()  # before it waits in order: a fold of the resting session may be at work
         if self._stopping:
             raise self._refusal()
         if len(self._tasks) > self._limits.queued:
@@ -351,6 +345,7 @@ class SessionActor:
                     if is_turn:
                         stack.callback(self._turns.release)
                     self._current_task, self.used_at = asyncio.current_task(), monotonic()
+                    agent.at_rest = self._fold_at_rest
                     return await work(agent)
                 except (SessionLost, OSError):
                     await self._lease.unload()  # memory and disk may differ now, and the disk is right
@@ -373,26 +368,30 @@ class SessionActor:
                 return TurnEnded(reason="cancelled", message="Stopped.")
             raise
 
+    async def _fold_at_rest(self, fold: Callable[[], Awaitable[None]]) -> None:
+        """Fold as the cache is about to expire, unless the session has gone on here or elsewhere; a turn ends it."""
+        resting = self._lease.agent
+
+        async def work(agent: Agent) -> None:
+            if agent is resting:  # else it was read anew: another process has gone on with it
+                await self._folding(fold())
+
+        if not self.busy:
+            with suppress(SessionTaken, SessionLost, InvalidInput, OSError):  # the next turn meets it too, and tells it
+                await self._run_in_order(work, is_turn=False, wait_seconds=0.0)
+
+    async def _folding(self, work: Awaitable[T]) -> T:
+        self._compacting = True
+        try:
+            return await work
+        finally:
+            self._compacting = False
+            await self._lease.save()
+
     def _state(self) -> SessionState:
         agent, stored = self._lease.current
         settings = agent.session.settings
         return SessionState(agent.session.context, stored.header, stored.tally, settings.system, settings.tools)
-
-    def _read_stored(self, parts: Parts) -> SessionState:
-        recording = self._store.read(self.id)
-        header = recording.header
-        if header.dialect != parts.provider.dialect:
-            return SessionState(recording.replay(), header, recording.tally)
-        settings = assemble(parts, tell=lambda event: None).session.settings
-        context = recording.replay(
-            model=parts.provider.model,
-            window=parts.window_tokens,
-            max_output_tokens=settings.max_output_tokens,
-            system=settings.system,
-            tools=settings.tools,
-            counter=settings.counter,
-        )
-        return SessionState(context, header, recording.tally, settings.system, settings.tools)
 
     def _on_event(self, event: AgentEvent) -> None:
         if self._listener is not None:

@@ -17,6 +17,7 @@ from foldline.agent.settings.model import PolicySettings
 from foldline.agent.tools.base import PermissionRequest
 from foldline.agent.workers import run_to_end
 from foldline.errors import FoldlineError, InvalidInput, SessionLost, SessionTaken
+from foldline.hosting.actor_values import SessionState
 from foldline.hosting.agent_conversation import with_policy
 from foldline.hosting.runtime import Runtime
 from foldline.store.base import Store, StoredSession
@@ -109,6 +110,15 @@ class SessionLease:
         except (OSError, SessionLost) as fault:
             self._emit_in_loop(Notice(f"The snapshot of the session could not be written: {fault}"))
 
+    async def wake(self) -> None:
+        """End the rest of the session in memory: a fold that has begun meanwhile is ended first."""
+        if self.agent is not None:
+            await self.agent.session.wake()
+
+    async def read(self) -> SessionState:
+        """The session as far as it is written, whoever holds it, under the current model. O(log)."""
+        return await run_to_end(self._read, await self._runtime.parts(self._allowed))
+
     async def release(self) -> None:
         """Let another process have the session; the agent stays in memory."""
         if self.stored is not None:
@@ -141,6 +151,22 @@ class SessionLease:
         self.stored = self.agent = None
 
     # --- inside, in a thread: a long session takes seconds to read ---------------------------------------------------
+
+    def _read(self, parts: Parts) -> SessionState:
+        recording = self._store.read(self.name)
+        header = recording.header
+        if header.dialect != parts.provider.dialect:
+            return SessionState(recording.replay(), header, recording.tally)
+        settings = assemble(parts, tell=lambda event: None).session.settings
+        context = recording.replay(
+            model=parts.provider.model,
+            window=parts.window_tokens,
+            max_output_tokens=settings.max_output_tokens,
+            system=settings.system,
+            tools=settings.tools,
+            counter=settings.counter,
+        )
+        return SessionState(context, header, recording.tally, settings.system, settings.tools)
 
     def _open(self, parts: Parts) -> Agent:
         if self.stored is None:
