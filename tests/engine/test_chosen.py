@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.remembered import REMEMBERED
 
 from foldline import Context, InvalidInput, SummaryError, check
 from foldline.testing import ScriptedModel, session
-from foldline.view.transcript import Branch, Entry, Fold
+from foldline.view.transcript import Branch, Entry, Fold, LeftBranch, active
 
 SUMMARY = "Goal: fix it. Done: the files were read."
 
@@ -142,3 +143,97 @@ def test_whatever_is_chosen_the_request_is_valid_and_undo_gives_it_back(
     assert {fold.id for fold in folds} <= {event.id for event in ctx.events if isinstance(event, Fold)}
     ctx.undo()
     assert ctx.view.shown() == before
+
+
+# --- back on a branch that was left -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dialect", ["openai-chat", "openai-responses", "anthropic", "gemini"])
+def test_a_left_branch_comes_back_with_its_folds_and_the_other_is_left(dialect: str) -> None:
+    ctx = of(dialect=dialect)
+    ctx.fold((9, 15), summarize=ScriptedModel([SUMMARY]))
+    whole = ctx.view.shown()
+    left = ctx.rewind(8)
+    ctx.append(session(1, dialect=dialect)[0])
+    other = ctx.view.shown()
+    (branch,) = ctx.branches.left
+    assert (branch.tip, branch.messages) == (24, left)
+    assert ctx.branches.go_back(branch.tip) == left
+    assert ctx.view.shown() == whole
+    assert SUMMARY in str(ctx.prepare().messages)
+    assert [one.tip for one in ctx.branches.left] == [25]
+    ctx.undo()  # the folds of the branch, in one batch
+    assert SUMMARY not in str(ctx.prepare().messages)
+    ctx.branches.go_back(25)
+    assert ctx.view.shown() == other
+
+
+def test_a_branch_that_was_gone_on_with_is_one_branch() -> None:
+    ctx = of(4)
+    ctx.rewind(3)
+    ctx.append(user("In another way."))
+    ctx.branches.go_back(8)
+    ctx.append(user("And on."))
+    assert ctx.branches.left == (LeftBranch(9, 9, 1),)
+    ctx.branches.go_back(9)
+    assert ctx.branches.left == (LeftBranch(3, 10, 7),)
+
+
+def test_a_fold_that_was_taken_back_before_the_branch_was_left_stays_away() -> None:
+    ctx = of()
+    ctx.fold((9, 15), summarize=ScriptedModel([SUMMARY]))
+    ctx.undo()
+    ctx.rewind(8)
+    ctx.branches.go_back(24)
+    assert SUMMARY not in str(ctx.prepare().messages)
+
+
+@pytest.mark.parametrize("tip", [-1, 3, 6, 8, 99])
+def test_only_the_end_of_a_left_branch_leads_back(tip: int) -> None:
+    ctx = of(4)
+    ctx.rewind(5)
+    before = ctx.view.shown(), ctx.event_count
+    if tip == 8:
+        assert ctx.branches.go_back(tip)
+        return
+    with pytest.raises(InvalidInput, match=f"no branch that was left ends with message {tip}"):
+        ctx.branches.go_back(tip)
+    assert (ctx.view.shown(), ctx.event_count) == before
+
+
+@costly
+@given(sessions(), st.data())
+def test_wherever_one_goes_back_to_the_request_is_valid_and_the_log_leads_there(
+    session: tuple[str, list[Wire], bool], data: st.DataObject
+) -> None:
+    """Whatever was said, folded, undone and left: a branch that comes back is as it was left."""
+    dialect, wires, _ = session
+    given: dict[str, Any] = {"dialect": dialect, "window": 400_000, "max_output_tokens": 0, "counter": REMEMBERED}
+    ctx = Context(**given)
+    model = ScriptedModel(["Goal: go on."], repeat=True)
+    lengths: dict[int, int] = {}
+    for wire in wires:
+        ctx.append(wire)
+        act = data.draw(st.sampled_from(["say", "say", "fold", "undo", "rewind", "back"]))
+        path = [entry.seq for entry in active(ctx.events)]
+        if act == "fold":
+            with suppress(SummaryError):
+                ctx.fold((data.draw(st.sampled_from(path)), path[-1] + 1), summarize=model)
+        elif act == "undo":
+            ctx.undo()
+        elif act == "rewind" and len(path) > 1:
+            lengths[path[-1]] = len(path)
+            ctx.rewind(data.draw(st.sampled_from(path[1:])))
+        elif act == "back" and ctx.branches.left:
+            branch = data.draw(st.sampled_from(ctx.branches.left))
+            lengths[path[-1]] = len(path)
+            count = ctx.branches.go_back(branch.tip)
+            now = [entry.seq for entry in active(ctx.events)]
+            assert now[-1] == branch.tip and len(now) == lengths[branch.tip]
+            assert count == branch.messages
+        assert check(ctx.view.shown(), dialect=dialect) == []
+    assert [event.recorded for event in ctx.events if isinstance(event, Entry)] == wires
+    again = Context.replay(ctx.events, **given)
+    assert again.view.shown() == ctx.view.shown()
+    assert again.event_count == ctx.event_count
+    assert again.branches.left == ctx.branches.left

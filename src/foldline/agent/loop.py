@@ -232,10 +232,9 @@ class Agent:
         return changed
 
     def _rest(self) -> None:
-        if self.summarize is None or not (self.rests or self.at_rest is not None):
-            return
         run, fold = self.at_rest, self._fold_before_cold
-        self.session.rest(fold if run is None else partial(run, fold))
+        if self.summarize is not None and (self.rests or run is not None):
+            self.session.rest(fold if run is None else partial(run, fold))
 
     async def _fold_before_cold(self) -> None:
         """Fold while the user is away. Its events are emitted with the next turn: nobody follows them now."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Literal
@@ -64,8 +65,7 @@ class AgentSession:
         self._listener = listen
         self._originals = stored.archive if stored is not None else MemoryArchive()
         self._archive, self._counter = RecallableArchive(self._originals), BackgroundCounter(settings.counter)
-        self._writer = AheadWriter()
-        self._cold_returns = 0  # how often it went on after its cache had expired
+        self._writer, self._cold_returns = AheadWriter(), 0  # how often it went on after its cache had expired
         self._idle = IdleTimer(seconds_since(stored.tally.updated) if stored is not None else 0.0)
         self._context = self._build_context(tuple(stored.events()) if stored is not None else (), settings)
         self._written = self._context.event_count
@@ -148,30 +148,21 @@ class AgentSession:
 
     async def prepare(self, summarize: AsyncSummarize | None = None) -> Request:
         """Return the next request, its folds on disk. Raises DoesNotFit."""
-        self._archive.buffering = self.writes_in_thread
-        try:
+        async with self._folding():
             self._cold_returns += self.is_cold
             request = await self._context.prepare_async(summarize, idle_seconds=self._idle.seconds)
             self._idle.reset()  # not before: a request that was not built keeps no cache warm
             return request
-        finally:
-            await self._store_folds()
 
     async def recover(self, failure: Failure, summarize: AsyncSummarize | None = None) -> Recovery:
         """Recover from a refusal: learn its limit, and fold. Raises DoesNotFit when nothing is left to try."""
-        self._archive.buffering = self.writes_in_thread
-        try:
+        async with self._folding():
             return await self._context.recover_async(failure, summarize)
-        finally:
-            await self._store_folds()
 
     async def compact(self, instructions: str | None, summarize: AsyncSummarize | None) -> tuple[Fold, ...]:
         """Fold all that may be folded, into a summary or, without a model, a digest. Raises SummaryError."""
-        self._archive.buffering = self.writes_in_thread
-        try:
+        async with self._folding():
             return await self._context.compact_async(instructions, summarize=summarize, idle_seconds=self._idle.seconds)
-        finally:
-            await self._store_folds()
 
     async def write_ahead(self, summarize: AsyncSummarize) -> str:
         """Begin to write the next fold's summary if it is time; turns go on. Returns why the last one failed, once."""
@@ -194,12 +185,9 @@ class AgentSession:
 
     async def fold_before_cold(self, summarize: AsyncSummarize) -> tuple[Fold, ...]:
         """Fold where that pays, as the cache is about to expire. By how often the session went on after such a rest."""
-        self._archive.buffering = self.writes_in_thread
-        try:
+        async with self._folding():
             chance = chance_of_return(self._cold_returns)
             return await self._context.ahead.fold_before_cold_async(summarize, chance=chance)
-        finally:
-            await self._store_folds()
 
     def stop_writing_ahead(self) -> None:
         """Stop writing a summary. Call it before a session is left, in the thread of its event loop."""
@@ -209,16 +197,20 @@ class AgentSession:
         self, ranges: Sequence[tuple[Seq, Seq]], instructions: str | None, summarize: AsyncSummarize | None
     ) -> tuple[Fold, ...]:
         """Fold chosen entries, as `Context.fold` does. Raises InvalidInput, SummaryError."""
-        self._archive.buffering = self.writes_in_thread
-        try:
+        async with self._folding():
             return await self._context.fold_async(*ranges, instructions=instructions, summarize=summarize)
-        finally:
-            await self._store_folds()
 
     def rewind(self, seq: Seq) -> int:
         """Go back to before a message; how many are left. O(log) if messages have left memory. Raises InvalidInput."""
         self._reload()
         count = self._context.rewind(seq)
+        self._write_pending()
+        return count
+
+    def go_back(self, tip: Seq) -> int:
+        """Go on from the end of a left branch; how many messages are back. O(log). Raises InvalidInput."""
+        self._reload()
+        count = self._context.branches.go_back(tip)
         self._write_pending()
         return count
 
@@ -370,6 +362,14 @@ class AgentSession:
         if self.stored is not None and stop > self._written:
             self.stored.append(self._context.events_after(self._written)[: stop - self._written])
             self._written = stop
+
+    @asynccontextmanager
+    async def _folding(self) -> AsyncIterator[None]:
+        self._archive.buffering = self.writes_in_thread
+        try:
+            yield
+        finally:
+            await self._store_folds()
 
     async def _store_folds(self) -> None:
         """Store new folds, then release what they cover."""

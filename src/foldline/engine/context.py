@@ -20,7 +20,7 @@ from foldline.engine.learned_caps import apply_role_lessons, caps_from_lessons, 
 from foldline.engine.log_replay import LogReplay
 from foldline.engine.policy import Policy
 from foldline.engine.presets import policy as policy_of
-from foldline.engine.recorder import Recorder
+from foldline.engine.recorder import Branches, Recorder
 from foldline.engine.recovery import Recovery, recover
 from foldline.engine.window_usage import WindowUsage
 from foldline.errors import InvalidInput
@@ -109,9 +109,9 @@ class Context:
             caps=caps or caps_from_lessons(self._learned, endpoint, model, dialect),
             cached_summary=CachedSummary(rule),
         )
-        self.ahead = SummariesAhead(self._engine, self._folding)  # writes the summary of the next fold before it is due
-        # Kept, since a repair of a log applies events one at a time, with messages of its own between them.
-        self._replay = LogReplay(self._engine)
+        self.ahead = SummariesAhead(self._engine, self._folding)
+        # The replay is kept: a repair of a log applies events one at a time, with messages of its own between them.
+        self.branches, self._replay = Branches(recorder, self._engine.account), LogReplay(self._engine)
         apply_role_lessons(self._engine, self._learned, endpoint, model)
 
     # --- recording ---------------------------------------------------------------------------------------------------

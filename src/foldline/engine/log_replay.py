@@ -70,6 +70,8 @@ class LogReplay:
                 recorder.unfold([event.fold])
         elif isinstance(event, Pin):
             self._pin(event)
+        elif isinstance(event, Branch) and event.tip is not None:
+            recorder.go_back(event.tip)
         elif isinstance(event, Branch):
             if event.start not in recorder.path_seqs:
                 raise InvalidInput("a fork from where the session is not", place=f"entry {event.start}")

@@ -18,10 +18,10 @@ from foldline.view.archive import Originals
 from foldline.view.calibration import Meter
 from foldline.view.pairing import Pairing
 from foldline.view.system_and_tools import SystemAndTools
-from foldline.view.transcript import Branch, Entry, Event, Fold, Log, Pin, Repair, Seq, Unfold
+from foldline.view.transcript import Branch, BranchTree, Entry, Event, Fold, LeftBranch, Log, Pin, Repair, Seq, Unfold
 from foldline.view.view import View
 
-__all__ = ["Recorder"]
+__all__ = ["Branches", "Recorder"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,19 +111,56 @@ class Recorder:
         """Leave the branch after its first `keep` messages; folds that no longer hold are taken back. O(log)."""
         self._require_all_entries("a fork")  # before anything changes
         left = self.path_seqs[keep]
-        self.system_and_tools.drop_from(left)
-        self.view.base_tokens = self.system_and_tools.tokens
         del self.path[keep:]
         del self.path_seqs[keep:]
+        self._go_on_from(left, Branch(left, self.next_seq))
+
+    def go_back(self, tip: Seq) -> int:
+        """Send the branch that ends with entry `tip` again; how many messages came back. Raises InvalidInput. O(log).
+
+        The folds that it had are not made again.
+        """
+        self._require_all_entries("going back")
+        tree = BranchTree(self.log)
+        if tip not in {one.tip for one in tree.left}:
+            raise InvalidInput(f"no branch that was left ends with message {tip}", place="branch")
+        chain = tree.to(tip)
+        keep = next(
+            (at for at, (one, other) in enumerate(zip(chain, self.path_seqs, strict=False)) if one != other), None
+        )
+        keep = min(len(chain), len(self.path_seqs)) if keep is None else keep
+        left = self.path_seqs[keep] if keep < len(self.path_seqs) else self.next_seq
+        self.path = [tree.entries[seq].recorded for seq in chain]
+        self.path_seqs = chain
+        self._go_on_from(left, Branch(left, self.next_seq, tip))
+        for seq in chain[keep:]:
+            self._move_system_text(tree.entries[seq])
+        self.unsent_from = min(self.unsent_from, chain[keep])
+        return len(chain) - keep
+
+    def _go_on_from(self, left: Seq, branch: Branch) -> None:
+        """Show the path as it is now; folds from entry `left` on, and those that no longer hold, are taken back."""
+        self.system_and_tools.drop_from(left)
+        self.view.base_tokens = self.system_and_tools.tokens
         holding = self._rebuild({fold.id for fold in self.folds.values() if fold.stop <= left})
-        # On the shorter branch an older user message is the newest one, and a fold may now hide it: such folds go.
+        # On another branch an older user message is the newest one, and a fold may now hide it: such folds go.
         while (hiding := _hides_newest(self.view)) is not None:
             holding = self._rebuild(holding - {hiding})
         lost = [Unfold(number) for number in sorted(self.folds, reverse=True) if number not in holding]
         self._drop_folds(lost)
-        self.log.extend([*lost, Branch(left, self.next_seq)])
+        # The branch first: what was in effect when it was left can be read from the log.
+        self.log.extend([branch, *lost])
         self.changes += lost
         self.unsent_from = min(self.unsent_from, left)
+
+    def _move_system_text(self, entry: Entry) -> None:
+        """Put system text that a dialect does not allow among the messages back into that of the request."""
+        if entry.message.role == "system" and not self.codec.system_inside and not entry.hidden:
+            readable = self.codec.read({**entry.recorded, "role": "user"})
+            clean = self.codec.sanitize(readable, self.system_and_tools.tool_names).message
+            if clean is not None:
+                self.system_and_tools.append_text(entry.seq, clean)
+                self.view.base_tokens = self.system_and_tools.tokens
 
     def rewind(self, seq: Seq) -> int:
         """Fork before the group of an entry; how many messages are left. Raises InvalidInput. O(log)."""
@@ -303,3 +340,36 @@ def _with_flags(message: Message, entry: Entry) -> Message:
     return replace(
         message, pinned=was.pinned, agent_visible=was.agent_visible, user_visible=was.user_visible, kind=was.kind
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """The branches of a session that were left, and the way back to one; see `Context.branches`.
+
+    `account` is told of every fold that a branch brings back.
+    """
+
+    _recorder: Recorder
+    _account: Callable[[Fold], object]
+
+    @property
+    def left(self) -> tuple[LeftBranch, ...]:
+        """The branches that were left (`rewind`) and that nothing went on from since, oldest first. O(log)."""
+        return BranchTree(self._recorder.log).left
+
+    def go_back(self, tip: Seq) -> int:
+        """Go on from entry `tip`, the end of a left branch, with the folds it had; how many messages are back.
+
+        What was sent until now is a left branch then. The folds are new events, in one batch: `undo` takes them back.
+        Raises InvalidInput where no left branch ends there, and after `release`. O(log).
+        """
+        recorder = self._recorder
+        had = BranchTree(recorder.log).folds_of(tip)
+        count = recorder.go_back(tip)
+        batch, first = recorder.next_batch, recorder.path_seqs[-count]
+        for fold in had:
+            # Those before the fork are in effect, or were taken back since. One that no longer holds stays away.
+            again = recorder.commit(fold, batch=batch, again=True, requested=True) if fold.stop > first else None
+            if again is not None:
+                self._account(again)
+        return count

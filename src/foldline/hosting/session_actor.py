@@ -42,9 +42,8 @@ class SessionActor:
     """One session, with its requests in order.
 
     `emit` receives all of its events, `turns` bounds concurrent turns, `on_idle` is called when no work is left.
-    Every request may raise TooManyWaiting, Stopping, SessionTaken (another process holds the session for longer than
-    the wait), SessionLost, DialectMismatch, InvalidInput (deleted or damaged) and OSError, besides the errors that its
-    method names.
+    Every request may raise TooManyWaiting, Stopping, SessionTaken (another process holds the session), SessionLost,
+    DialectMismatch, InvalidInput (deleted or damaged) and OSError, besides the errors that its method names.
     """
 
     def __init__(
@@ -72,8 +71,7 @@ class SessionActor:
         self._listener: Listener | None = None
         # Turns and compactions, running or waiting: `inspect` must not wait behind one.
         self._long_tasks: set[asyncio.Task[Any]] = set()
-        self._compacting = False
-        self._stopping = self._deleted = False
+        self._compacting = self._stopping = self._deleted = False
         self.used_at = monotonic()
 
     # --- state -------------------------------------------------------------------------------------------------------
@@ -168,8 +166,8 @@ class SessionActor:
 
         async def work(agent: Agent) -> CompactionResult:
             session, model, before = agent.session, agent.summarize, agent.session.figures
-            making = session.fold(ranges, instructions, model) if ranges else session.compact(instructions, model)
-            folds = await self._folding(making)
+            fold = session.fold(ranges, instructions, model) if ranges else session.compact(instructions, model)
+            folds = await self._folding(fold)
             shown = summary_of(folds) or "\n\n".join(fold.shown[0].text for fold in folds if fold.shown)
             return CompactionResult(before=before, after=agent.session.figures, folds=folds, summary=shown)
 
@@ -186,6 +184,10 @@ class SessionActor:
     async def rewind(self, seq: Seq) -> int:
         """Go back to before a message, as a branch; return how many are left. Raises InvalidInput."""
         return await self._change(lambda session: session.rewind(seq))
+
+    async def go_back(self, tip: Seq) -> int:
+        """Go on from the end of a left branch; return how many messages are back. Raises InvalidInput."""
+        return await self._change(lambda session: session.go_back(tip))
 
     async def use_policy(self, name: str) -> None:
         """Fold by another policy from now on. Raises InvalidInput for an unknown one."""
@@ -376,9 +378,8 @@ class SessionActor:
             if agent is resting:  # else it was read anew: another process has gone on with it
                 await self._folding(fold())
 
-        if not self.busy:
-            with suppress(SessionTaken, SessionLost, InvalidInput, OSError):  # the next turn meets it too, and tells it
-                await self._run_in_order(work, is_turn=False, wait_seconds=0.0)
+        with suppress(SessionTaken, SessionLost, InvalidInput, OSError):  # the next turn meets it too, and tells it
+            await self._run_in_order(work, is_turn=False, wait_seconds=0.0)
 
     async def _folding(self, work: Awaitable[T]) -> T:
         self._compacting = True

@@ -33,7 +33,7 @@ from foldline.store.recording import Header
 from foldline.text.formatting import plural
 from foldline.text.redaction import redact
 from foldline.view.budget import TokenLimits, cache_rule_of, limits_from, limits_of
-from foldline.view.transcript import Branch, Entry, Event, Fold, Limited, Unfold, Usage
+from foldline.view.transcript import Branch, BranchTree, Entry, Event, Fold, Limited, Unfold, Usage
 
 __all__ = ["account_of_log"]
 
@@ -70,6 +70,7 @@ class _LogState:
     model: str | None
     requests: list[_LoggedRequest] = field(default_factory=list)
     active: list[Entry] = field(default_factory=list)
+    tree: BranchTree = field(default_factory=BranchTree)
     folds_made: list[tuple[Fold, int | None]] = field(default_factory=list)
     in_effect: dict[int, Fold] = field(default_factory=dict)
     new: list[Fold] = field(default_factory=list)
@@ -80,6 +81,7 @@ class _LogState:
 
     def read(self, event: Event, at: str) -> None:
         """Apply one event. O(1), and O(messages) for a branch."""
+        self.tree.add(event)
         match event:
             # Sums are kept up to date by each event: adding up all messages at each request would take quadratic time.
             case Entry():
@@ -93,6 +95,9 @@ class _LogState:
                 self._undo([fold])
             case Branch(start):
                 self._branch(start)
+                for seq in self.tree.path[len(self.active) :]:  # of a branch that the session went back to
+                    self.active.append(self.tree.entries[seq])
+                    self.tokens += self._size(self.tree.entries[seq])
             case Limited():
                 self.limits = limits_from(event, self.limits)
             case Usage():

@@ -15,9 +15,11 @@ from foldline.messages import Message, Wire
 
 __all__ = [
     "Branch",
+    "BranchTree",
     "Entry",
     "Event",
     "Fold",
+    "LeftBranch",
     "Limited",
     "Log",
     "Pin",
@@ -147,10 +149,14 @@ class Pin:
 # An event, not a truncation: what was sent on the branch that was left stays in the log, and can be read there.
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The session forked at `start`: entries [start, stop) are no longer sent."""
+    """The session forked at `start`: entries [start, stop) are no longer sent.
+
+    With a `tip` it went back to the branch that ends with that entry, which is sent again.
+    """
 
     start: Seq
     stop: Seq
+    tip: Seq | None = None
 
 
 # `rule` is a word for programs (metrics, tests), `detail` a sentence for people, which may be worded anew.
@@ -166,17 +172,77 @@ class Repair:
 Event: TypeAlias = Entry | Fold | Unfold | Usage | Pin | Branch | Limited
 
 
+@dataclass(frozen=True, slots=True)
+class LeftBranch:
+    """A branch that is no longer sent: its `messages` from entry `start` on, of which `tip` is the last."""
+
+    start: Seq
+    tip: Seq
+    messages: int
+
+
+class BranchTree:
+    """The branches of a log: which entry each one follows, and what was in effect when a branch was left."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.entries: dict[Seq, Entry] = {}
+        self.path: list[Seq] = []
+        """The entries that are sent, in order."""
+        self._before: dict[Seq, Seq] = {}
+        self._folds: dict[int, Fold] = {}
+        self._left: dict[Seq, tuple[Fold, ...]] = {}  # by tip
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Apply one event. O(1), and O(log) for a branch."""
+        if isinstance(event, Entry):
+            if self.path:
+                self._before[event.seq] = self.path[-1]
+            self.entries[event.seq] = event
+            self.path.append(event.seq)
+        elif isinstance(event, Fold):
+            self._folds[event.id] = event
+        elif isinstance(event, Unfold):
+            self._folds.pop(event.fold, None)
+        elif isinstance(event, Branch):
+            # Entries are in order of their numbers, so that what is left is always at the end.
+            if self.path and self.path[-1] >= event.start:
+                self._left[self.path[-1]] = tuple(self._folds.values())
+                while self.path and self.path[-1] >= event.start:
+                    self.path.pop()
+            if event.tip is not None:
+                self.path = self.to(event.tip)
+
+    def to(self, tip: Seq) -> list[Seq]:
+        """The entries of the branch that ends with `tip`, from the first one on. O(its length)."""
+        chain = [tip] if tip in self.entries else []
+        while chain and chain[-1] in self._before:
+            chain.append(self._before[chain[-1]])
+        return chain[::-1]
+
+    def folds_of(self, tip: Seq) -> tuple[Fold, ...]:
+        """The folds that were in effect when a branch was left, in the order in which they were made."""
+        return self._left.get(tip, ())
+
+    @property
+    def left(self) -> tuple[LeftBranch, ...]:
+        """The branches that were left and that nothing went on from since, oldest first. O(their lengths)."""
+        path, inner, found = set(self.path), set[Seq](), list[LeftBranch]()
+        chains = {tip: self.to(tip) for tip in self._left if tip not in path}
+        for chain in chains.values():
+            inner.update(chain[:-1])
+        for tip, chain in chains.items():
+            if tip not in inner:
+                own = [seq for seq in chain if seq not in path]
+                found.append(LeftBranch(own[0], tip, len(own)))
+        return tuple(found)
+
+
 def active(events: Iterable[Event]) -> list[Entry]:
     """The entries of the current branch, in order. O(log)."""
-    out: list[Entry] = []
-    for event in events:
-        if isinstance(event, Entry):
-            out.append(event)
-        elif isinstance(event, Branch):
-            # Entries are in order of their numbers, so that a left branch is always at the end.
-            while out and out[-1].seq >= event.start:
-                out.pop()
-    return out
+    tree = BranchTree(events)
+    return [tree.entries[seq] for seq in tree.path]
 
 
 class Log:

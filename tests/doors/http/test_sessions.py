@@ -283,3 +283,11 @@ def test_a_session_goes_back_to_a_message_and_its_branches_are_listed(api: Api) 
     assert "Town 0" in sent and "Something else." in sent and "Town 1" not in sent
     assert len(api.get(f"/{session}/history")["messages"]) > count
     assert api.post(f"/{session}/rewind", 404, seq=second)["field"] == "seq"
+    assert api.post(f"/{session}/return", 404, tip=second)["field"] == "tip"
+    assert api.post(f"/{session}/return", tip=count - 1) == {"back": count - second}
+    tree = api.get(f"/{session}/branches")
+    assert tree["current"] == [{"start": 0, "stop": count}]
+    assert [(one["start"], one["messages"]) for one in tree["branches"]] == [(count, 2)]
+    api.say(session, "And further.")
+    sent = str(api.fake.requests[-1].body["messages"])
+    assert "Town 1" in sent and "Something else." not in sent

@@ -205,6 +205,8 @@ def _event_line(record: Record, event: Event | None) -> str | None:
             return f"limits: window {event.window_tokens:,}, output {event.max_output_tokens:,}"
         case Pin():
             return f"message {event.seq} {'pinned' if event.pinned else 'no longer pinned'}"
+        case Branch(tip=int(tip)):
+            return f"went back to the branch that ends with message {tip}"
         case Branch():
             return f"went on from message {event.start}; {seq_range(event.start, event.stop)} left behind"
     if record.get("type") == "session":

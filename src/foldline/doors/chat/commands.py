@@ -46,6 +46,12 @@ COMMANDS: Final = (
     ),
     SlashCommand("/undo", "", "take back the last folds", "session_commands"),
     SlashCommand("/fold", "N[-M] [instructions]", "sum up messages N to M alone", "session_commands"),
+    SlashCommand(
+        "/branches",
+        "[N]",
+        "the branches that were left; back to that up to N",
+        "session_commands",
+    ),
     SlashCommand("/rewind", "N", "go back to before message N; the log keeps what was said since", "session_commands"),
     SlashCommand("/pin", "N [off]", "keep message N whole", "session_commands"),
     SlashCommand("/history", "[N|all]", "list what was said, folded parts marked", "inspect_commands"),

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 from foldline.doors.chat.commands import whole_number
 from foldline.doors.chat.inspect_commands import entry_of
 from foldline.errors import InvalidInput, SummaryError
-from foldline.hosting.session_text import local_time
+from foldline.hosting.session_text import local_time, seq_range
 from foldline.text.formatting import plain_line, plural
 from foldline.view.user_words import speaks
 
 if TYPE_CHECKING:
     from foldline.doors.chat.chat_loop import ChatLoop
 
-__all__ = ["clear", "export", "fold", "model", "pin", "policy", "resume", "rewind", "undo"]
+__all__ = ["branches", "clear", "export", "fold", "model", "pin", "policy", "resume", "rewind", "undo"]
 
 _LISTED: Final = 10  # the newest; `foldline sessions list` has all of them
 
@@ -72,6 +72,26 @@ async def rewind(chat: ChatLoop, argument: str) -> None:
     chat.screen.line(f"left {plural(count, 'message')}; they stay readable (/history all, recall)", "magenta")
     if speaks(said):
         chat.screen.line(f"it said: {plain_line(said.text, 200)}", "dim")
+
+
+async def branches(chat: ChatLoop, argument: str) -> None:
+    """List the branches that were left, or go back to one, by the number of its last message."""
+    number = whole_number(argument)
+    if argument.strip() and number is None:
+        raise InvalidInput("takes the number of a branch's last message: /branches 41", place="/branches")
+    conversation = await chat.conversation()
+    agent = await conversation.agent()
+    if number is None:
+        whole = agent.session.whole()
+        for one in (left := whole.branches.left):
+            said = entry_of(whole, one.start, "/branches").message
+            words = plain_line(said.text, 60) if speaks(said) else said.role
+            chat.screen.line(f"{seq_range(one.start, one.tip + 1)}  {plural(one.messages, 'message')}: {words}")
+        chat.screen.line("go back to one: /branches and its last number" if left else "no branch was left", "dim")
+        return
+    count = agent.session.go_back(number)
+    conversation.save(agent)
+    chat.screen.line(f"back on the branch: {plural(count, 'message')} (/branches: the one you left)", "magenta")
 
 
 async def pin(chat: ChatLoop, argument: str) -> None:

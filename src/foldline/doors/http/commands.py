@@ -21,7 +21,7 @@ from foldline.engine.window_usage import WindowUsage
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor
 
-__all__ = ["cancel", "compact", "create", "delete", "fold", "pin", "policy", "rewind", "say", "undo"]
+__all__ = ["cancel", "compact", "create", "delete", "fold", "go_back", "pin", "policy", "rewind", "say", "undo"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,18 @@ async def rewind(server: ServerState, request: ApiRequest) -> HandlerResult:
             raise
         raise Problem(name="not-found", detail=error.reason, field="seq") from None
     return json_response({"left": left})
+
+
+async def go_back(server: ServerState, request: ApiRequest) -> HandlerResult:
+    """Go back to a branch that was left; what was sent until now is left then."""
+    actor = await actor_of(server, request)
+    try:
+        back = await actor.go_back(request["tip"])
+    except InvalidInput as error:
+        if error.place != "branch":
+            raise
+        raise Problem(name="not-found", detail=error.reason, field="tip") from None
+    return json_response({"back": back})
 
 
 async def undo(server: ServerState, request: ApiRequest) -> HandlerResult:

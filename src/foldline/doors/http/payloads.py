@@ -11,6 +11,7 @@ from foldline.catalog.models import lookup
 from foldline.codecs.base import Codec
 from foldline.display.resuming import resume_price
 from foldline.doors.http.schemas import (
+    BranchesJson,
     CompactedJson,
     ContextJson,
     EntryJson,
@@ -22,10 +23,12 @@ from foldline.doors.http.schemas import (
     SessionFields,
     SessionJson,
     SessionRowJson,
+    StretchJson,
     TurnJson,
     TurnRowJson,
     WholeEntryJson,
 )
+from foldline.engine.context import Context
 from foldline.engine.window_usage import WindowUsage
 from foldline.hosting.session_actor import CompactionResult, SessionActor, SessionState
 from foldline.hosting.session_text import message_text, parts_of, rows_of
@@ -36,12 +39,13 @@ from foldline.store.recording import snapshot_of
 from foldline.store.records import Record, event_of
 from foldline.store.snapshot import ListedSession, Snapshot
 from foldline.view.tool_sizes import tool_sizes
-from foldline.view.transcript import Entry, Fold, Unfold, Usage
+from foldline.view.transcript import Entry, Fold, Unfold, Usage, active
 from foldline.view.view import View
 
 __all__ = [
     "CUT_CHARS",
     "Visibility",
+    "branches",
     "context",
     "entry",
     "figures",
@@ -189,6 +193,29 @@ def context(look: SessionState) -> ContextJson:
         "window_tokens": now.limits.window_tokens,
         "max_output_tokens": now.limits.max_output_tokens,
         "pressure": _pressure(look),
+    }
+
+
+def branches(whole: Context, records: Iterable[Record]) -> BranchesJson:
+    """The branches that were left, and what is sent now. `records` are those of branches in the log. O(log)."""
+    left_at = [(one["start"], one["stop"], str(one.get("at", ""))) for one in records]
+    current: list[StretchJson] = []
+    for entry in active(whole.events):
+        if current and current[-1]["stop"] == entry.seq:
+            current[-1]["stop"] += 1
+        else:
+            current.append({"start": entry.seq, "stop": entry.seq + 1})
+    return {
+        "branches": [
+            {
+                "start": one.start,
+                "stop": one.tip + 1,
+                "messages": one.messages,
+                "at": next((at for start, stop, at in reversed(left_at) if start <= one.tip < stop), ""),
+            }
+            for one in whole.branches.left
+        ],
+        "current": current,
     }
 
 

@@ -14,7 +14,7 @@ from foldline.codecs import codec as codec_for
 from foldline.doors.http import payloads
 from foldline.doors.http.requests import ApiRequest
 from foldline.doors.http.responses import Problem, asset_response, assets, dump_json, json_response
-from foldline.doors.http.schemas import BranchesJson, FoldsJson, HealthJson, HistoryJson, SessionsJson
+from foldline.doors.http.schemas import FoldsJson, HealthJson, HistoryJson, SessionsJson
 from foldline.doors.http.state import ServerState
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.hosting.session_actor import SessionActor, SessionState
@@ -188,13 +188,11 @@ async def branches(server: ServerState, request: ApiRequest) -> HandlerResult:
     """The branches that the session has left."""
     actor = await actor_of(server, request)
 
+    whole = await actor.whole()
+
     def read() -> bytes:
         records = until_stopped(server.pool.store.records(actor.id))
-        found = (one for one in records if one.get("type") == "branch")
-        out: BranchesJson = {
-            "branches": [{"start": one["start"], "stop": one["stop"], "at": str(one.get("at", ""))} for one in found]
-        }
-        return dump_json(out)
+        return dump_json(payloads.branches(whole, [one for one in records if one.get("type") == "branch"]))
 
     return Response(await server.read(read), media_type="application/json")
 

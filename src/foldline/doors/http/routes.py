@@ -112,6 +112,7 @@ _FOLD = (
     *_COMPACT,
 )
 _REWIND = (RequestField(name="seq", kind="whole", about="The first message to leave.", required=True, most=_NEWEST),)
+_RETURN = (RequestField(name="tip", kind="whole", about="The last of the branch.", required=True, most=_NEWEST),)
 _PIN = (
     RequestField(name="seq", kind="whole", about="The message to keep.", required=True, most=_NEWEST),
     RequestField(name="pinned", kind="flag", about="false lets it be folded again.", default=True),
@@ -146,6 +147,8 @@ ROUTES: Final[tuple[Route, ...]] = (
                 answer=schemas.CompactedJson, parts={"body": _FOLD}, problems=(502,)),
     _of_session("POST", "/rewind", "rewind", "Go back to before a message, as a branch.", commands.rewind, heavy=True,
                 answer=schemas.RewoundJson, parts={"body": _REWIND}),
+    _of_session("POST", "/return", "go_back", "Go back to a branch that was left.", commands.go_back, heavy=True,
+                answer=schemas.ReturnedJson, parts={"body": _RETURN}),
     _of_session("GET", "/branches", "get_branches", "The branches that were left, oldest first.", queries.branches,
                 answer=schemas.BranchesJson),
     _of_session("POST", "/undo", "undo", "Take back the last batch of folds.", commands.undo, heavy=True,

@@ -33,6 +33,7 @@ __all__ = [
     "ProblemJson",
     "ReadyJson",
     "ResultJson",
+    "ReturnedJson",
     "RewoundJson",
     "RuleJson",
     "SessionFields",
@@ -315,18 +316,31 @@ class RewoundJson(TypedDict):
     left: int
 
 
-class BranchJson(TypedDict):
-    """Messages [start, stop), which are sent no more since `at`: the session went on from before them."""
+class StretchJson(TypedDict):
+    """Messages [start, stop)."""
 
     start: int
     stop: int
+
+
+class BranchJson(StretchJson):
+    """A branch that is sent no more since `at`: its `messages`, from `start` on; the last is before `stop`."""
+
+    messages: int
     at: str
 
 
 class BranchesJson(TypedDict):
-    """The branches that a session has left, oldest first."""
+    """The branches that a session has left, oldest first, and the messages that are sent, folded or not."""
 
     branches: list[BranchJson]
+    current: list[StretchJson]
+
+
+class ReturnedJson(TypedDict):
+    """How many messages of a left branch are back."""
+
+    back: int
 
 
 class PinnedJson(TypedDict):

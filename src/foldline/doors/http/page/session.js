@@ -2,7 +2,7 @@
 
 import { actions } from "./actions.js";
 import { drawBranches } from "./branches.js";
-import { get, sessionPath } from "./api.js";
+import { get, post, sessionPath } from "./api.js";
 import { announce, fromTemplate, paced } from "./dom.js";
 import { detailsPanel } from "./details.js";
 import { about, drawState, drawTotals, drawWindow } from "./figures.js";
@@ -102,6 +102,12 @@ export function sessionView(id, signal, connection) {
     find("[data-action='cancel']").hidden = session.state !== "running";
   }
 
+  async function goBack(tip) {
+    const { back } = await post(sessionPath(id, "/return"), { tip });
+    await read();
+    return back;
+  }
+
   async function read() {
     const [now, context, past, tree] = await Promise.all([
       get(sessionPath(id), signal), get(sessionPath(id, "/context"), signal), get(sessionPath(id, "/turns?limit=200"), signal),
@@ -111,7 +117,7 @@ export function sessionView(id, signal, connection) {
     drawSession();
     drawWindow(find(".window"), session, context);
     turns.draw(past.turns, session);
-    drawBranches(find(".branches"), tree.branches, session.messages, reveal);
+    drawBranches(find(".branches"), tree, reveal, goBack);
     shown.draw(context);
     all.count(session.messages);
   }
