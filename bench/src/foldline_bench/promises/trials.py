@@ -136,18 +136,18 @@ def _proxy_recovers(target: ProxyTarget, history: ShapedHistory) -> str | None:
 def ends_fault(target: Target, case: TrialCase) -> str | None:
     """With nothing new the request stays as it is, and refusals without an end come to one."""
     history = case.history("tools")
+    fault: str | None = None
     with _opened(target, history) as session:
         sent: SentRequest | None = None
-        for number, new in enumerate(history.steps, start=1):
-            try:
+        try:
+            for new in history.steps:
                 sent = session.send(new)
-            except DeclinedError:
-                return None if sent is None else _settles(session, sent, number - 1)
-        if sent is None:
-            return None
-        fault = _settles(session, sent, len(history.steps))
-        if fault is None and "refused" in target.abilities:
-            fault = _gives_up(session, sent)
+        except DeclinedError:
+            sent = None  # that is for `fits` to judge; there is no request to ask for again
+        if sent is not None:
+            fault = _settles(session, sent, len(history.steps))
+            if fault is None and "refused" in target.abilities:
+                fault = _gives_up(session, sent)
     if fault is None and isinstance(target, ProxyTarget):
         fault = _proxy_gives_up(target, history)
     return fault

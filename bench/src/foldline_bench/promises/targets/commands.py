@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -74,10 +73,9 @@ class PythonTarget(Target):
     def __init__(self, python: str, spec: str, dialects: Sequence[str]) -> None:
         self._stack = ExitStack()
         folder = self._stack.enter_context(worker_folder())
-        path = os.pathsep.join((folder.path, os.getcwd()))
         self._process = LineProcess(
             [python, "-P", "-m", "foldline_bench.promises.targets.worker", spec, *dialects],
-            {**folder.environment(), "PYTHONPATH": path},
+            folder.environment(),  # the working folder is added for `module:name` alone: it may hold anything
         )
         self._stack.callback(self._process.close)
         try:
