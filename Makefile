@@ -33,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test quick lint types unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients test-adapters test-adapters-newest
+.PHONY: help demo test quick lint types types-elsewhere unit contract fuzz soak speed bench bench-peers bench-proxy format clean test-clients test-adapters test-adapters-newest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z.\/-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,10 @@ lint: .venv ## ruff: rules and form
 
 types: .venv ## mypy, strict
 	$(BIN)/mypy --strict --num-workers $(WORKERS) src tests bench/src bench/tests
+
+types-elsewhere: .venv ## mypy, strict, as on macOS and Windows: it names what a system does not have
+	$(BIN)/mypy --strict --platform darwin src/foldline
+	$(BIN)/mypy --strict --platform win32 src/foldline
 
 unit: .venv .npm ## the project's tests, the examples of README.md and docs/ among them
 	@echo "promises: --hypothesis-seed=$(SEED)"
