@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from foldline.errors import FoldlineError, InvalidInput
+from foldline.errors import InvalidInput
 from foldline.messages import Json
 from foldline.store.files import file_lock, make_private_folder, write_atomic
 
@@ -45,7 +45,7 @@ _REASONS: Final[Mapping[Breach, str]] = {
 }
 
 
-class SealBroken(FoldlineError):  # noqa: N818 - says what happened, like DoesNotFit
+class SealBroken(InvalidInput):
     """A seal is not valid here. `breach` says how."""
 
     def __init__(self, breach: Breach) -> None:
