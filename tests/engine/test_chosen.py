@@ -87,6 +87,15 @@ def test_a_range_that_is_not_there_is_named(ranges: Any) -> None:
         ctx.fold(*ranges)
 
 
+@pytest.mark.parametrize("pair", [5, None, "ab", (1,), (1, 2, 3), ("0", "3"), (1.5, 3), (True, 3), (3, 3), (3, 1)])
+def test_what_is_no_range_is_named_before_anything_is_done(pair: Any) -> None:
+    context = Context(window=4_000)
+    context.extend(session(6))
+    with pytest.raises(InvalidInput, match=r"fold: must be \(start, stop\)"):
+        context.fold(pair)
+    assert not context.explain(0)
+
+
 def test_instructions_reach_the_model() -> None:
     model = ScriptedModel([SUMMARY])
     of().fold((1, 9), instructions="the port", summarize=model)

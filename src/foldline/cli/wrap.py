@@ -58,7 +58,7 @@ class _SplitCommand(click.Command):
     shell_complete=complete_policy,
     help="How conversations are folded (balanced, cost, quality, …).",
 )
-@click.option("--ahead/--no-ahead", default=None, help="Write them before their fold is due.")
+@click.option("--ahead/--no-ahead", default=None, help="Write summaries before their fold is due.")
 @click.option("--summaries/--no-summaries", default=True, help="Let the upstream's model write summaries.")
 @click.option("--summary-model", metavar="NAME", help="The model that writes them, instead of the client's.")
 @click.option("--store", metavar="PLACE", help=f"Where folds are kept: a folder, sqlite:///…, postgresql://…; {STORE}.")

@@ -29,7 +29,7 @@ def _listed(kind: type) -> Callable[[Any], bool]:
     return holds
 
 
-_blocks = _listed(Mapping)
+_blocks, _pairs = _listed(Mapping), _listed(int)
 
 _ARGUMENTS: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "dialect": (lambda value: isinstance(value, str), "the name of a dialect"),
@@ -66,8 +66,10 @@ def checked_ranges(ranges: Sequence[tuple[int, int]], stop: int) -> tuple[tuple[
     """Ranges [start, stop) of entries that are there. Raises InvalidInput."""
     if not ranges:
         raise InvalidInput("no entries were chosen", place="fold")
-    for start, end in ranges:
-        if not 0 <= start < end <= stop:
+    for pair in ranges:
+        if not (_pairs(pair) and len(pair) == 2 and pair[0] < pair[1] and not any(isinstance(n, bool) for n in pair)):
+            raise InvalidInput(f"must be (start, stop), two numbers of entries, not {repr(pair)[:80]}", place="fold")
+        if not 0 <= pair[0] < pair[1] <= stop:
             there = f"they are 0 to {stop - 1}" if stop else "nothing has been said yet"
-            raise InvalidInput(f"entries {start} to {end - 1} are not there; {there}", place="fold")
+            raise InvalidInput(f"entries {pair[0]} to {pair[1] - 1} are not there; {there}", place="fold")
     return tuple(ranges)
