@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from foldline.doors.proxy.compaction.answer_edits import AnswerEdit, CountEdit, EditingSend, MessageEdit, ResponseEdit
+from foldline.doors.proxy.upstream import UpstreamFault
 from foldline.view.transcript import Usage
 
 BLOCK = {"type": "compaction", "content": "Done.", "encrypted_content": "foldline-1.x"}
@@ -152,3 +153,33 @@ def test_a_response_without_any_item_gets_ours_before_its_end() -> None:
     assert len(found) == 4
     assert found[-1]["response"] == {"output": [ITEM], "status": "completed"}
     assert not any("sequence_number" in event for event in found)  # servers that do not number have none
+
+
+@pytest.mark.parametrize("odd", ["x", None, [1], {}, 1.5])
+def test_odd_figures_of_an_upstream_cost_no_client_its_answer(odd: Any) -> None:
+    told = [{"type": "clear_tool_uses_20250919", "cleared_input_tokens": 5}]
+    plain = {"content": [{"type": "text", "text": "On."}], "usage": {"input_tokens": odd}}
+    _, body = passed(
+        MessageEdit(list(told), BLOCK, sent_tokens=10, iterations=True),
+        [json.dumps(plain).encode()],
+        (b"content-type", b"application/json"),
+    )
+    assert json.loads(body)["content"] == [BLOCK, *plain["content"]]
+    events = [
+        {"type": "content_block_start", "index": odd, "content_block": {"type": "text", "text": "On."}},
+        {"type": "message_delta", "delta": {}, "usage": {"input_tokens": odd}},
+    ]
+    frames = [f"data: {json.dumps(event)}\n\n".encode() for event in events]
+    streamed = MessageEdit(list(told), BLOCK, sent_tokens=10, iterations=True)
+    _, body = passed(streamed, frames, (b"content-type", b"text/event-stream"))
+    assert b'"index":1' in body
+    assert b'"cleared_input_tokens":5' in body
+
+
+@pytest.mark.parametrize("media", [b"application/json", b"text/event-stream"])
+def test_an_answer_in_a_broken_coding_breaks_off(media: bytes) -> None:
+    """What is left of it is no text, and would be passed on as one."""
+    data = bytearray(gzip.compress(STREAM * 20))
+    data[60:64] = b"\0\xff\0\xff"
+    with pytest.raises(UpstreamFault):
+        passed(edit(), [bytes(data[:50]), bytes(data[50:])], (b"content-type", media), (b"content-encoding", b"gzip"))

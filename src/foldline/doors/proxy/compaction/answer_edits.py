@@ -15,6 +15,7 @@ from foldline.doors.proxy.bodies import Inflater, parse_object, readable
 from foldline.doors.proxy.compaction.usage_figures import compaction_iteration, message_iteration
 from foldline.doors.proxy.compaction.whole_answers import block_events, item_events, sse
 from foldline.doors.proxy.request_head import Headers, encoding, media_type
+from foldline.doors.proxy.upstream import UpstreamFault
 from foldline.messages import Json
 from foldline.view.transcript import Usage
 
@@ -90,13 +91,13 @@ class MessageEdit:
             if self.applied is not None:
                 event["context_management"] = {"applied_edits": self._told(self.applied)}
         elif self.block is not None and isinstance(kind, str) and kind.startswith("content_block_"):
-            event["index"] = int(event.get("index") or 0) + 1
+            event["index"] = number_of(event.get("index")) + 1
         return [event]
 
     def _told(self, applied: list[Json]) -> list[Json]:
         """Return the edits with their tokens as the upstream counts, which has reported the size of the request."""
         names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-        ratio = ratio_of(sum(self.usage.get(name) or 0 for name in names), self.sent_tokens)
+        ratio = ratio_of(sum(number_of(self.usage.get(name)) for name in names), self.sent_tokens)
         return [
             {**edit, "cleared_input_tokens": round(ratio * edit["cleared_input_tokens"])}
             for edit in applied
@@ -179,6 +180,11 @@ class ResponseEdit:
         return [*first, event]
 
 
+def number_of(value: Json) -> int:
+    """Return a number of an upstream's answer; 0 for what is none, as it may send anything."""
+    return value if isinstance(value, int) else 0
+
+
 def ratio_of(reported_tokens: int, counted_tokens: int) -> float:
     """Return how many tokens an upstream counts for one of ours; 1.0 for a report that must be about another text."""
     ratio = reported_tokens / counted_tokens if counted_tokens > 0 else 0.0
@@ -239,8 +245,9 @@ class EditingSend:
         if self._inflater is not None and data:
             try:
                 data = b"".join(self._inflater.pieces(data))
-            except zlib.error:  # what came so far is out: only silence would be worse than the rest as it is
-                self.edit, self._inflater = None, None
+            except zlib.error:
+                # The head says that it is plain, and a part may be out: all that is left is to break off.
+                raise UpstreamFault("protocol", "the upstream's answer is not in the coding that it names") from None
         self._held += data
         if self._streamed:
             out = b"".join(self._frames(end=not more))
