@@ -220,7 +220,8 @@ def _texts_are_the_clients(conversation: Conversation, plan: RequestPlan, sent: 
     """Check that messages without a fold are the client's own text."""
     body = plan.body
     if not plan.folds:
-        assert array(plan.data, body.dialect) == array(body.raw, body.dialect)
+        # What every server of the dialect refuses is repaired before it is sent (`mended_at_once`).
+        assert conversation.mended or array(plan.data, body.dialect) == array(body.raw, body.dialect)
         return
     if conversation.context.view.repairs:
         return

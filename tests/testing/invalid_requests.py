@@ -189,7 +189,7 @@ GEMINI: dict[str, dict[str, Any]] = {
     "role": _contents({"role": "assistant", "parts": [{"text": "hi"}]}),
     "content": _contents({"role": "user", "parts": ["hi"]}),
     "call-shape": _contents(_model(_function("")), _answers(_response(""))),
-    "user-first": {"contents": [_model({"text": "hi"}), ASKS]},
+    "user-first": {"contents": [_model({"text": "hi"}, _function()), _answers(_response())]},
     "empty-content": _contents({"role": "user", "parts": []}),
     "empty-part": _contents({"role": "user", "parts": [{"text": " "}]}),
     "result-without-call": _contents(_model({"text": "hi"}), _answers(_response())),

@@ -23,6 +23,7 @@ from foldline.conversations.request_plan import (
     RequestPlan,
     WarmReturns,
     folds_by_share_only,
+    mended_at_once,
 )
 from foldline.engine.context import Completion, Context, Request, SummarizeWith
 from foldline.engine.learned_caps import lesson_name
@@ -258,8 +259,7 @@ class Conversation:
         folds = (fold for fold in request.folds if isinstance(fold, Fold))
         new_folds = tuple(fold for fold in folds if fold.id not in self._inherited_folds)
         self.folded = self.folded or bool(new_folds)
-        # A refusal has taught before that roles must alternate: do not wait for the next one.
-        self.mended = self.mended or any(repair.rule == "alternation" for repair in request.repairs)
+        self.mended = self.mended or bool(mended_at_once(self.dialect, request.repairs))
         limits, cap = self.context.limits, None
         room = max(limits.max_output_tokens, limits.window_tokens - int((1 + MARGIN) * request.tokens))
         if self._max_output_tokens is not None:

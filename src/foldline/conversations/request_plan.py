@@ -7,21 +7,23 @@ their own, and a refusal may repeat what its client wrote, so one client's lesso
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from foldline.catalog.models import lookup
+from foldline.codecs.dialect import violations
 from foldline.conversations.request_body import RequestBody
 from foldline.engine.learned_caps import Lessons, lessons_in
 from foldline.engine.policy import Policy
 from foldline.failures.failure import believable, silent_truncation
+from foldline.messages import Wire
 from foldline.tokens import ESTIMATE, Counter
 from foldline.view.budget import TokenLimits, Trigger, limits_of, output_tokens
 from foldline.view.standing_rules import StandingRule
 from foldline.view.tool_sizes import ToolSize
-from foldline.view.transcript import Fold, Usage
+from foldline.view.transcript import Fold, Repair, Usage
 
 __all__ = [
     "NO_FOLD_SHARE",
@@ -32,7 +34,9 @@ __all__ = [
     "RequestPlan",
     "WarmReturns",
     "folds_by_share_only",
+    "is_surely_refused",
     "limits_for",
+    "mended_at_once",
 ]
 
 UNKNOWN_TOKENS: Final = 2**40
@@ -54,6 +58,10 @@ _ANSWER_SECONDS: Final = 3_600.0
 # How far an answered size is believed, as shares of our own count. The lower share applies without a report, because
 # the count is an estimate. The upper one caps a report, because some servers add up several requests.
 _BELIEVED_SHARES: Final = 0.75, 1.25
+
+# One provider serves the dialect and refuses what is repaired here (`codecs/gemini/rules.py`). The other dialects have
+# many servers, some of which take what the documents forbid: these get the client's own bytes first.
+_REFUSED_BY_ALL: Final = frozenset({"gemini"})
 
 T = TypeVar("T")
 _Key: TypeAlias = tuple[bytes, str]  # a client, and the name of a model or of a window
@@ -209,6 +217,22 @@ def folds_by_share_only(policy: Policy) -> bool:
     """Whether a policy folds by a share of the window alone. Any other policy may fold at any size."""
     by_share = Trigger(fraction=policy.trigger.fraction)
     return not (policy.always or policy.economical) and policy.trigger == by_share
+
+
+def mended_at_once(dialect: str, repairs: Iterable[Repair]) -> tuple[str, ...]:
+    """Return the rules of repairs that are made before the first refusal, each once. O(repairs).
+
+    A refusal has taught before that roles must alternate; and what every server of a dialect refuses is not sent to it.
+    """
+    sure = dialect in _REFUSED_BY_ALL
+    return tuple(dict.fromkeys(repair.rule for repair in repairs if sure or repair.rule == "alternation"))
+
+
+def is_surely_refused(dialect: str, messages: Sequence[Wire]) -> bool:
+    """Whether a request has faults that `mended_at_once` may name, judged without recording it. O(messages)."""
+    if dialect not in _REFUSED_BY_ALL:
+        return False
+    return messages[0].get("role") not in (None, "", "user") or bool(violations(messages, dialect))
 
 
 def _store(table: OrderedDict[_Key, T], key: _Key, value: T, max_names: int) -> None:

@@ -30,6 +30,7 @@ from foldline.conversations.request_plan import (
     LimitsByClient,
     RequestPlan,
     limits_for,
+    mended_at_once,
 )
 from foldline.conversations.small_requests import is_small
 from foldline.conversations.store_guard import StoreGuard, WorkerThreads
@@ -295,7 +296,7 @@ class Conversations:
         outgrown = request.sent and not conversation.has_headroom(limits)
         if unknown or outgrown:
             return _planned(cached, request, conversation.unchanged_plan(body, limits), warning)
-        cap_tokens = self._learned.max_output_tokens(request.client, body.model)
+        cap_tokens, mended = self._learned.max_output_tokens(request.client, body.model), conversation.mended
         make_plan = partial(conversation.plan, body, limits, max_output_tokens=cap_tokens, scope=request.scope)
         # With headroom no summary is asked for and the plan takes microseconds: a thread would cost more.
         if conversation.has_headroom(limits):
@@ -305,6 +306,9 @@ class Conversations:
             plan = await self._threads.run(partial(make_plan, request.summarize), summarizes=summarizes)
         if request.sent:
             plan = replace(plan, data=body.raw, changed=False)  # even if a cap was learned meanwhile
+        elif request.mode == "fold" and conversation.mended and not mended:
+            rules = mended_at_once(conversation.dialect, conversation.context.view.repairs)
+            warning = "; ".join(filter(None, (warning, f"repaired before it was sent: {', '.join(rules)}")))
         planned = _planned(cached, request, plan, warning)
         if plan.new_folds or cached.write_pending:
             await self._write(planned)

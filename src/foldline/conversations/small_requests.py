@@ -7,7 +7,7 @@ from typing import Final
 
 from foldline.conversations.conversation import Conversation
 from foldline.conversations.incoming_request import IncomingRequest
-from foldline.conversations.request_plan import NO_FOLD_SHARE, folds_by_share_only
+from foldline.conversations.request_plan import NO_FOLD_SHARE, folds_by_share_only, is_surely_refused
 from foldline.engine.policy import Policy
 
 __all__ = ["is_small"]
@@ -21,7 +21,10 @@ _OVERHEAD_TOKENS: Final = 1_000
 
 
 def is_small(request: IncomingRequest, conversation: Conversation | None, policy: Policy) -> bool:
-    """Whether a request stays well below its limits, judging by its conversation and the length of new text. O(new)."""
+    """Whether a request stays well below its limits, judging by its conversation and the length of new text. O(new).
+
+    A request that would be mended before it is sent is none. O(messages) in dialects where that is done.
+    """
     body, limits = request.body, request.limits
     # An output cap that would be lowered means changed bytes.
     if not folds_by_share_only(policy) or (body.cap_tokens or 0) > limits.max_output_tokens:
@@ -37,4 +40,6 @@ def is_small(request: IncomingRequest, conversation: Conversation | None, policy
         tokens, ratio = view.tokens, max(1.0, view.meter.ratio)
     # Every token has at least one byte of text, so this is an upper bound that needs no counting.
     most_tokens = tokens + ratio * len(new) * (1 if new.isascii() else _CHAR_TOKENS) + _OVERHEAD_TOKENS
-    return most_tokens <= NO_FOLD_SHARE * limits.input_tokens and _LARGE_PART.search(new) is None
+    if most_tokens > NO_FOLD_SHARE * limits.input_tokens or _LARGE_PART.search(new) is not None:
+        return False
+    return not is_surely_refused(body.dialect, body.messages)

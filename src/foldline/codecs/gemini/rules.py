@@ -32,8 +32,10 @@ RULES: Final = table_of(
     _GEMINI,
     Rule(
         "user-first",
-        "The first content is from the user.",
-        "Google Generative AI SDK, error \"First content should be with role 'user'\"",
+        "A first content of the model has no calls.",
+        # Words of the model may come first: python-genai#529. Calls may not: archestra#6287.
+        'Gemini API docs, error "Please ensure that function call turn comes immediately after a user turn or after a '
+        'function response turn"',
     ),
     Rule("empty-content", "A content has a part.", f"{_GEMINI}: Content, parts", alone=True),
     Rule(
@@ -100,11 +102,11 @@ def check_gemini(found: Findings, wires: Sequence[Wire]) -> None:
         role = _check_role(found, index, wire)
         if role is None:
             continue
-        # The first content that has a role decides: a broken one before it is noted by itself.
-        if not before and role != "user":
-            found.add(index, "user-first")
         _check_parts(found, index, wire, role)
         calls = calls_in(wire) if role == "model" else []
+        # The first content that has a role decides: a broken one before it is noted by itself.
+        if not before and calls:
+            found.add(index, "user-first")
         if role == "user":
             _check_answers(found, index, positional_ids(responses_in(wire)), waiting)
         elif waiting:

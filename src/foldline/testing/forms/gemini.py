@@ -29,7 +29,7 @@ _RESPONSE_PARTS: Final = (
 _RULE_WORDS: Final = {
     "empty-request": "* GenerateContentRequest.contents: contents is not specified",
     "role": "Please use a valid role: user, model.",
-    "user-first": "Please ensure that multiturn requests alternate between user and model.",
+    "user-first": _CALL_TURN,
     "empty-content": "* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty.",
     "empty-part": (
         "* GenerateContentRequest.contents[{at}].parts[0].data: required oneof field 'data' must have one initialized "
