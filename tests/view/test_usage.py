@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from foldline.errors import InvalidInput
+from foldline.view.calibration import Meter
 from foldline.view.transcript import Usage
-from foldline.view.usage import usage_of
+from foldline.view.usage import UsageReports, usage_of
 
 REPORTS: list[tuple[str, dict[str, Any], Usage]] = [
     (
@@ -196,3 +199,80 @@ def test_tokens_that_are_written_for_an_hour_are_told_apart() -> None:
     usage = usage_of(report)
     assert (usage.input_tokens, usage.written_tokens, usage.written_long_tokens) == (100_010, 100_000, 60_000)
     assert usage_of({**report, "cache_creation": None}).written_long_tokens == 0
+
+
+def test_the_sum_of_a_report_says_where_its_cached_tokens_stand() -> None:
+    """A total that counts them once more has them beside the input; one of input and output alone has them inside."""
+    inside = {"prompt_tokens": 900, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 800}}
+    assert usage_of({**inside, "total_tokens": 910}).input_tokens == 900
+    assert usage_of({**inside, "total_tokens": 1_710}).input_tokens == 1_700
+    beside = {"input_tokens": 100, "output_tokens": 10, "cache_read_input_tokens": 800}
+    assert usage_of(beside).input_tokens == 900
+    assert usage_of({**beside, "input_tokens": 900, "total_tokens": 910}).input_tokens == 900
+    gemini = {"promptTokenCount": 900, "candidatesTokenCount": 7, "thoughtsTokenCount": 3, "totalTokenCount": 910}
+    assert usage_of({**gemini, "cachedContentTokenCount": 800}).input_tokens == 900
+
+
+def checked(meter: Meter, estimated: int, reported: int, cached: int) -> Usage:
+    """A report as it is read for a request of so many tokens by our count, after the reports so far."""
+    reports = UsageReports()
+    reports.record(estimated, 0)
+    found = reports.check(Usage(input_tokens=reported, cached_tokens=cached, request=1), meter, 1_000_000).usage
+    meter.observe(estimated, found.input_tokens, sure=not cached)
+    return found
+
+
+def test_a_count_that_is_half_too_high_leaves_cached_tokens_where_the_documents_say() -> None:
+    assert checked(Meter(), 10_137, 6_701, 3_400).input_tokens == 6_701
+
+
+@given(
+    tokenizer=st.floats(0.5, 2.0),
+    estimated=st.lists(st.integers(2_500, 200_000), min_size=1, max_size=3),
+    share=st.floats(0.0, 1.0),
+)
+def test_no_three_reports_of_one_tokenizer_are_read_against_the_documents(
+    tokenizer: float, estimated: list[int], share: float
+) -> None:
+    """Whatever the tokenizer and the share that was cached: inside the input is inside."""
+    meter = Meter()
+    for tokens in estimated:
+        reported = round(tokenizer * tokens)
+        assert checked(meter, tokens, reported, int(share * reported)).input_tokens == reported
+
+
+@given(
+    tokenizer=st.floats(0.55, 1.9),
+    turns=st.lists(st.tuples(st.integers(200, 4_000), st.floats(0.95, 1.05)), min_size=2, max_size=30),
+    warm=st.booleans(),
+)
+def test_a_session_whose_cache_grows_with_it_is_never_read_against_the_documents(
+    tokenizer: float, turns: list[tuple[int, float]], *, warm: bool
+) -> None:
+    """Each request is cached whole at the next; `warm`: the first finds its beginning in the cache already."""
+    meter, tokens, before = Meter(), 3_000, 1_500 if warm else 0
+    for new, near in turns:
+        tokens += new
+        reported = round(tokenizer * near * tokens)
+        assert checked(meter, tokens, reported, min(reported, before)).input_tokens == reported
+        before = reported
+
+
+@given(
+    turns=st.lists(st.integers(300, 3_000), min_size=8, max_size=30),
+    near=st.floats(0.95, 1.05),
+    warm=st.booleans(),
+)
+def test_a_server_that_has_cached_tokens_beside_against_its_documents_is_found_out(
+    turns: list[int], near: float, *, warm: bool
+) -> None:
+    """By what it read from the cache beside less than that, or by several reports: from the sixth on all are whole."""
+    meter, tokens, before = Meter(), 6_000, 5_000 if warm else 0
+    wrong = 0
+    for new in turns:
+        tokens += new
+        reported = round(near * tokens)
+        found = checked(meter, tokens, reported - before, before)
+        wrong += found.input_tokens != reported
+        before = reported
+    assert wrong <= 1

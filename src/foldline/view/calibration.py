@@ -21,6 +21,15 @@ SPREAD = 1.5
 GROWTH = 0.25
 
 
+# The last reports that are compared in both readings: a tokenizer's ratio stays, that of a wrong reading moves with the
+# share of cached tokens.
+READINGS = 8
+
+# The growth of a report that no tokenizer explains, as shares of the growth of our count. Text of digits or of blanks
+# counts half of its neighbours, hardly a third.
+GROWS_LEAST, GROWS_MOST = 0.35, 1.5
+
+
 @dataclass(slots=True)
 class _Run:
     """Reports outside the usual bounds that agree with each other."""
@@ -88,6 +97,10 @@ class Meter:
     _run: _Run = field(default_factory=_Run)
     # The bounds of a tokenizer that has shown itself; None while the usual ones hold.
     _bounds: tuple[float, float] | None = None
+    # Our count and the reported one of the last request without cached tokens: it could be read in one way only.
+    _known: tuple[int, int] | None = None
+    # The ratios of the documented reading and of the other one, of reports where the other one is near our count.
+    _readings: list[tuple[float, float]] = field(default_factory=list)
 
     LOW: ClassVar[float] = 0.8
     HIGH: ClassVar[float] = 1.4
@@ -128,6 +141,26 @@ class Meter:
         ratio = reported_tokens / max(1, estimated_tokens)
         return any(near / STEADY <= ratio <= near * STEADY for near in (1.0, self.ratio))
 
+    def reads_otherwise(self, estimated_tokens: int, documented_tokens: int, other_tokens: int) -> bool:
+        """Whether several reports show that cached tokens stand where the API's documents do not say. O(1).
+
+        One report does not: a count that is half too high looks like cached tokens that were left out.
+        """
+        if not estimated_tokens or not self.expects(estimated_tokens, other_tokens):
+            return False
+        ratios = documented_tokens / estimated_tokens, other_tokens / estimated_tokens
+        self._readings = [*self._readings[1 - READINGS :], ratios]
+        if self._known is not None:
+            # Since a report without cached tokens the request grew by what we counted; what was reported grew as that.
+            counted, reported = self._known
+            grown, slack = (estimated_tokens - counted) * reported / counted, (STEADY - 1) * reported
+            low, high = sorted((GROWS_LEAST * grown, GROWS_MOST * grown))
+            if not low - slack <= documented_tokens - reported <= high + slack:
+                return True
+        documented, other = zip(*self._readings, strict=True)
+        steady = max(other) <= STEADY * min(other) and max(documented) > STEADY * min(documented)
+        return len(self._readings) >= REPEATS and steady
+
     def repeats(self, estimated_tokens: int, reported_tokens: int) -> bool:
         """Whether a report agrees with a run of reports outside the bounds that leaves no other reading. O(1)."""
         return self._run.sure and estimated_tokens > 0 and self._run.agrees(reported_tokens / estimated_tokens)
@@ -143,6 +176,8 @@ class Meter:
         # `doubt` judge it. One that is believed sets the ratio at once: an average would lag behind a change of model.
         enough = self.scaled and estimated_tokens >= self.ENOUGH_TOKENS
         ratio = reported_tokens / max(1, estimated_tokens)
+        if sure and self.LOWEST <= ratio <= self.HIGHEST:
+            self._known = estimated_tokens, reported_tokens
         outside = enough and not self.LOW <= ratio <= self.HIGH
         if outside and self._shown(estimated_tokens, reported_tokens, sure):
             self.ratio = max(self.LOW, self._run.high)
@@ -202,6 +237,7 @@ class Meter:
         self.drop_offset()
         self.ratio = min(self.HIGH, max(self.LOW, self.ratio))
         self._run, self._bounds = _Run(), None
+        self._known, self._readings = None, []
 
     def target(self, used_tokens: int, target_tokens: float) -> int:
         """`target_tokens` in the estimated tokens of the view that is now `used_tokens` large (before correction)."""

@@ -5,13 +5,14 @@ A report is checked against the request that it belongs to, since some are of so
 OpenAI and its compatibles report cached tokens inside the input count; Anthropic beside it ("Prompt caching": total
 input = input_tokens + cache_read_input_tokens + cache_creation_input_tokens); Gemini inside. A gateway may put
 Anthropic's cache fields into OpenAI's form (LiteLLM): `prompt_tokens` holds them already. Tokens written to the cache
-stand in the details too, inside the input as well (OpenAI, "Prompt caching", from GPT-5.6 on; OpenRouter).
+stand in the details too, inside the input as well (OpenAI, "Prompt caching", from GPT-5.6 on; OpenRouter). Where a
+report has a total, its sum says which of both it is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ _OUTPUT = ("completion_tokens", "output_tokens", "candidatesTokenCount", "candid
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cachedContentTokenCount", "cached_content_token_count")
 _THOUGHTS = ("thoughtsTokenCount", "thoughts_token_count")
 _WRITTEN = ("cache_write_tokens",)
+_TOTAL = ("total_tokens", "totalTokenCount", "total_token_count")
 _DETAILS = ("prompt_tokens_details", "input_tokens_details")
 
 
@@ -42,11 +44,11 @@ def usage_of(reported: object, request: int = 0) -> Usage:
         raise InvalidInput(f"no input token count in {sorted(fields)[:8]}", place="usage")
     read, written = _number(fields, "cache_read_input_tokens"), _number(fields, "cache_creation_input_tokens")
     if read is not None or written is not None:
-        cached, wrote = read or 0, written or 0
-        beside = 0 if fields.get("prompt_tokens") is not None else cached + wrote
+        cached, wrote, output = read or 0, written or 0, _first(fields, _OUTPUT) or 0
+        inside = fields.get("prompt_tokens") is not None or _first(fields, _TOTAL) == found + output
         return Usage(
-            input_tokens=found + beside,
-            output_tokens=_first(fields, _OUTPUT) or 0,
+            input_tokens=found if inside else found + cached + wrote,
+            output_tokens=output,
             cached_tokens=cached,
             written_tokens=wrote,
             written_long_tokens=min(wrote, _written_long(fields)),
@@ -59,11 +61,15 @@ def usage_of(reported: object, request: int = 0) -> Usage:
     read_inside = [number for one in (fields, *details) if (number := _first(one, _CACHED)) is not None]
     written_inside = [number for one in details if (number := _first(one, _WRITTEN)) is not None]
     thoughts = _first(fields, _THOUGHTS) or 0  # beside the candidates' tokens (Gemini, UsageMetadata)
+    output = (_first(fields, _OUTPUT) or 0) + thoughts
+    cached, wrote = read_inside[0] if read_inside else 0, written_inside[0] if written_inside else 0
+    # A server whose own total counts the cached tokens once more has them beside its input, whatever it calls them.
+    is_beside = _first(fields, _TOTAL) == found + cached + wrote + output
     return Usage(
-        input_tokens=found,
-        output_tokens=(_first(fields, _OUTPUT) or 0) + thoughts,
-        cached_tokens=read_inside[0] if read_inside else 0,
-        written_tokens=written_inside[0] if written_inside else 0,
+        input_tokens=found + cached + wrote if is_beside else found,
+        output_tokens=output,
+        cached_tokens=cached,
+        written_tokens=wrote,
         request=request,
     )
 
@@ -155,24 +161,21 @@ class UsageReports:
 
 
 def _likely(usage: Usage, estimated_tokens: int, meter: Meter) -> Usage:
-    """The report in the reading that can be true of the request; unchanged where it can itself, or no reading can.
+    """The report in the reading that is true of the request; as documented unless that cannot be true.
 
-    Cached tokens are inside the input count or beside it, as the API documents it; some gateways do it the other way
-    round (infinity#52). A report is read the other way only if it cannot be true as it stands and that reading is what
-    we expect; one that is merely low or high is what the provider counted. The larger of two such readings is used. A
-    ratio that repeats itself is another tokenizer's, and no other reading.
+    Cached tokens are inside the input count or beside it, as the API documents it (`usage_of`); some gateways do it the
+    other way round (infinity#52). A report is read the other way only if it cannot be true as it stands, and either
+    more tokens were cached than there are, or several reports show it (`Meter.reads_otherwise`). One report that is
+    low or high alone is what the provider counted, and our count is wrong: a reading that was made to fit would say of
+    a window that it was too small for what was answered. A ratio that repeats itself is another tokenizer's, and no
+    other reading.
     """
-    if not meter.doubt(estimated_tokens, usage.input_tokens) or meter.repeats(estimated_tokens, usage.input_tokens):
+    tokens, beside = usage.input_tokens, usage.cached_tokens + usage.written_tokens
+    if not beside or not meter.doubt(estimated_tokens, tokens) or meter.repeats(estimated_tokens, tokens):
         return usage
-    likely = [tokens for tokens in _readings(usage) if meter.expects(estimated_tokens, tokens)]
-    if not likely:
+    other = tokens + beside if tokens < estimated_tokens or beside >= tokens else tokens - beside
+    if beside > tokens and meter.expects(estimated_tokens, other):
+        return replace(usage, input_tokens=other)
+    if not meter.reads_otherwise(estimated_tokens, tokens, other):
         return usage
-    return replace(usage, input_tokens=max(likely), cached_tokens=min(usage.cached_tokens, max(likely)))
-
-
-def _readings(usage: Usage) -> Iterator[int]:
-    beside = usage.cached_tokens + usage.written_tokens
-    if beside:
-        yield usage.input_tokens + beside
-        if usage.input_tokens > beside:
-            yield usage.input_tokens - beside
+    return replace(usage, input_tokens=other, cached_tokens=min(usage.cached_tokens, other))
