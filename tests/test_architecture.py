@@ -56,7 +56,7 @@ THIRD_PARTY = {
     "store": frozenset("platformdirs sqlalchemy".split()),
     "adapters": frozenset(
         "agent_framework agents google langchain langchain_core langgraph litellm llama_index pydantic "
-        "pydantic_ai smolagents".split()
+        "pydantic_ai smolagents strands".split()
     ),
     "providers": frozenset("httpx tiktoken toktok xllamacpp".split()),
     "agent": frozenset("httpx httpx2 mcp pydantic pydantic_core pypdf yaml".split()),

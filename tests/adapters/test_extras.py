@@ -17,6 +17,7 @@ ADAPTERS = {
     "litellm": ("litellm", "litellm"),
     "openai_agents": ("openai-agents", "agents"),
     "smolagents": ("smolagents", "smolagents"),
+    "strands": ("strands", "strands"),
     "pydantic_ai": ("pydantic-ai", "pydantic_ai"),
 }
 """By module of `foldline.adapters`: its extra, and a package that comes with it."""

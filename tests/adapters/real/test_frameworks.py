@@ -62,6 +62,7 @@ FRAMEWORKS = (
     Framework("smolagents", "smolagents", ("tools", "code"), "smolagents", reader=StepReader),
     Framework("litellm", "litellm", ("chat", "anthropic", "hook", "proxy"), "LiteLLM"),
     Framework("pydantic_ai", "pydantic-ai", ("chat", "responses", "anthropic"), "Pydantic AI"),
+    Framework("strands", "strands", ("chat", "responses", "anthropic"), "Strands Agents"),
 )
 
 
