@@ -11,6 +11,7 @@ from typing import Any
 from foldline import adapters
 from foldline.adapters.adapter import Adapter
 from foldline.adapters.model_call import ModelCall, ShownCall
+from foldline.codecs import codec
 from foldline.errors import FoldlineError, InvalidInput
 from foldline.messages import Json, Wire
 from foldline_bench.promises.targets.base import (
@@ -22,6 +23,7 @@ from foldline_bench.promises.targets.base import (
     Target,
     sized,
 )
+from foldline_bench.promises.wire_forms import FORMS, AskedCall, CallResult
 
 __all__ = ["AdapterTarget", "adapter_named"]
 
@@ -42,8 +44,30 @@ def adapter_named(name: str) -> AdapterTarget:
     for public in module.__all__:
         found = getattr(module, public)
         if isclass(found) and all(hasattr(found, part) for part in ("dialect", "read", "write")):
-            return AdapterTarget(f"adapter:{name}", found())
-    raise InvalidInput("has no translation of messages that works by itself", place=f"adapter:{name}")
+            translation = found()
+            if not _keeps_pairs(translation):
+                break
+            return AdapterTarget(f"adapter:{name}", translation)
+    raise InvalidInput(
+        "its framework's messages cannot be made of JSON alone; tests/adapters/real runs it", place=f"adapter:{name}"
+    )
+
+
+def _keeps_pairs(translation: Any) -> bool:
+    """Whether a call and its result, written as messages of the framework, are read back as such.
+
+    `write` without an original is for Foldline's own texts; not every framework can make more of it.
+    """
+    form, reader = FORMS[translation.dialect], codec(translation.dialect)
+    call = AskedCall("call_1", "read_file", {"path": "a"})
+    for wire in (*form.assistant("Reading.", [call]), *form.results([CallResult(call, "text")])):
+        back = [reader.read(one) for made in translation.write([wire], None) for one in translation.read(made)]
+        given = reader.read(wire)
+        calls = [part.id for one in back for part in one.calls]
+        results = [part.call_id for one in back for part in one.results]
+        if calls != [part.id for part in given.calls] or results != [part.call_id for part in given.results]:
+            return False
+    return True
 
 
 class _RefusedError(Exception):
