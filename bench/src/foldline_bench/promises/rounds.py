@@ -105,6 +105,7 @@ def run_history(target: Target, history: ShapedHistory, *, slack: float, seconds
     share = 0.0 if target.counts_alike else slack
     found = Round(history, target, int(history.window_tokens * (1 + share)))
     step = stop = 0
+    target.ready()
     try:
         with limited(seconds):
             session = target.open(opening_of(history))

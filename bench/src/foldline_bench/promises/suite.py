@@ -190,6 +190,7 @@ def _make_trials(
             continue
         # Several runs in one: each has the time of a few.
         seconds = 3 * plan.seconds
+        target.ready()
         try:
             with limited(seconds):
                 fault = promise.attempt(target, case)

@@ -103,6 +103,10 @@ class Target(ABC):
     def open(self, opening: Opening) -> SessionUnderTest:
         """A fresh session. Raises DeclinedError."""
 
+    def ready(self) -> None:
+        """Get ready for a session, which is not part of its time: a process that was ended is started again."""
+        return
+
     def close(self) -> None:
         """End it: processes and servers that it has."""
         return

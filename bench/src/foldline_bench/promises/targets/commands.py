@@ -101,6 +101,11 @@ class PythonTarget(Target):
         )
         return session
 
+    def ready(self) -> None:
+        """Start the process again, with the imports of the target."""
+        if not self._process.runs:
+            self._process.ask({"do": "about"})
+
     def close(self) -> None:
         """End the process."""
         self._stack.close()
