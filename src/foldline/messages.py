@@ -202,7 +202,7 @@ class Message:
     def cited(self) -> str:
         """The sources that its texts cite: titles, addresses and quotes; "" for none. O(size)."""
         raws = [part.raw for part in self.parts if isinstance(part, Text)]
-        return "\n".join(found for raw in (*raws, self.wire) if (found := citations(raw)))
+        return "\n".join([found for raw in (*raws, self.wire) if raw and (found := citations(raw))])
 
 
 # The words of blocks that this package does not interpret: calls of tools that the provider runs, and their results.
@@ -295,7 +295,8 @@ def citations(raw: Any) -> str:
     """The sources that a text block cites. O(their size); never raises."""
     if not isinstance(raw, Mapping):
         return ""
-    return _joined([raw.get("citations"), raw.get("annotations")])
+    cited, noted = raw.get("citations"), raw.get("annotations")
+    return _joined([cited, noted]) if cited or noted else ""  # nearly no text has any
 
 
 def _as_given(value: Any) -> str:

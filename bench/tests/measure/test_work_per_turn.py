@@ -96,3 +96,28 @@ def test_a_fold_in_a_long_session_enters_no_more_functions_than_it_has_to(
     assert len(folds) >= 5
     assert median(folds) <= folding
     assert max(others) <= between, "turns between folds read ahead in batches"
+
+
+def test_words_of_the_user_cost_the_same_however_many_rules_they_gave_before() -> None:
+    def searches(rules: int) -> int:
+        context = Context(policy="balanced", window=128_000, max_output_tokens=0)
+        context.append({"role": "system", "content": "You are a coding agent."})
+        for number in range(rules):
+            context.append({"role": "user", "content": f"Never touch the table orders_{number}."})
+        found = 0
+
+        def look(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal found
+            found += event == "c_call" and getattr(argument, "__name__", "") in ("search", "sub")
+
+        report = "\n".join(f"Never wait for the lock of worker_{place}, it was freed." for place in range(30))
+        sys.setprofile(look)
+        try:
+            context.append({"role": "user", "content": report})
+        finally:
+            sys.setprofile(None)
+        return found
+
+    few, many = searches(2), searches(60)
+    assert few > 100
+    assert many <= few, "each sentence was read anew for each rule"

@@ -29,7 +29,7 @@ from foldline.reducers.digest_allocation import (
 )
 from foldline.reducers.importance import names_from, text_importance
 from foldline.reducers.summarize import Summarize
-from foldline.text.identifiers import ALARM, names
+from foldline.text.identifiers import ALARM
 from foldline.text.instructions import CERTAIN, by_sentence
 from foldline.text.sampling import FULLY_SCORED_CHARS
 from foldline.text.shorten import extract, first_line
@@ -288,10 +288,10 @@ def _condensed(item: DigestItem, view: View, seen: set[str]) -> str:
         if not text.strip(" …\n"):
             continue
         out[index] = f"{label}{text if item.user else _indented(text, bare=not label)}"
-        left -= min(sizes[index], view.texts.tokens(out[index]) + 1)
-    lines = [out[index] for index in sorted(out)]
-    seen |= names("\n".join(lines))
-    return "\n".join(lines)
+        left -= min(sizes[index], view.texts.tokens(out[index]) + 1) if count + 1 < len(order) else 0
+    shown = "\n".join([out[index] for index in sorted(out)])
+    seen |= view.texts.names(shown)  # remembered for the next digest
+    return shown
 
 
 def _indented(text: str, *, bare: bool) -> str:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
-from foldline.text.sampling import alarms
 from foldline.view.tiles import Tile
 from foldline.view.transcript import Entry, Seq
 from foldline.view.view import View
@@ -98,7 +97,9 @@ def text_importance(texts: Sequence[str], view: View, *, failed: bool = False) -
     named = view.texts.names(text) if whole else frozenset[str]().union(*map(view.texts.names, texts))
     used = sum(map(view.name_counts.__contains__, named))
     referred = min(1.0, used / (ENOUGH * len(named))) if named else 0.0
-    failed = failed or alarms(text[:_EDGE_CHARS]) or (len(text) > _EDGE_CHARS and alarms(text[-_EDGE_CHARS:]))
+    # Text by text where all are short: most of them have been looked at before. No alarm goes across a line end.
+    edges = texts if len(text) <= _EDGE_CHARS else (text[:_EDGE_CHARS], text[-_EDGE_CHARS:])
+    failed = failed or any(map(view.texts.alarms, edges))
     return (NOT_REFERRED + (REFERRED - NOT_REFERRED) * referred) * (FAILED if failed else 1.0)
 
 

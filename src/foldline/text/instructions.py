@@ -147,14 +147,24 @@ def _score(sentence: str) -> float:
 
 def replaces(sentence: str) -> bool:
     """Whether a sentence replaces an earlier one with the same words and another value. O(size)."""
+    return len(sentence) <= _MOST_CHARS and _replaces(sentence)
+
+
+@lru_cache(maxsize=2_048)  # as above
+def _replaces(sentence: str) -> bool:
     # An order does so only if it says that something changed: "never touch 1003" leaves "never touch 1002" valid.
-    if len(sentence) > _MOST_CHARS:
-        return False
     signs = _signs()
     return bool(signs[_CHANGED][1].search(sentence)) or not signs[_ORDERED][1].search(sentence)
 
 
 def gist(sentence: str) -> str:
     """Return a sentence without its amounts and dates. Of two sentences with the same gist, the later one is valid."""
+    return _short_gist(sentence) if len(sentence) <= _MOST_CHARS else _gist(sentence)
+
+
+def _gist(sentence: str) -> str:
     # Names stay: a rule about one file does not replace the rule about another.
     return " ".join(_VALUE.sub("#", sentence).lower().split())
+
+
+_short_gist = lru_cache(maxsize=2_048)(_gist)  # as above

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from foldline.messages import Message
 from foldline.text.identifiers import names
 from foldline.text.recent import RecentValues
-from foldline.text.sampling import Passages, passages_of
+from foldline.text.sampling import Passages, alarms, passages_of
 from foldline.tokens import Counter, lone_text
 
 __all__ = ["TextMemory"]
@@ -31,6 +31,7 @@ class TextMemory:
         self._counter = counter
         self._passages: RecentValues[Passages] = RecentValues(most_chars)
         self._names: RecentValues[frozenset[str]] = RecentValues(most_chars)
+        self._alarms: RecentValues[bool] = RecentValues(most_chars)
         self._tokens: RecentValues[int] = RecentValues(most_chars)
         self._lines: dict[int, tuple[Message, frozenset[str]]] = {}
         self._calls: dict[str, int] = {}
@@ -89,6 +90,13 @@ class TextMemory:
         found = self._names.get(text)
         if found is None:
             found = self._names.keep(text, names(text))
+        return found
+
+    def alarms(self, text: str) -> bool:
+        """Whether an error message stands in a text. O(size) once."""
+        found = self._alarms.get(text)
+        if found is None:
+            found = self._alarms.keep(text, alarms(text))
         return found
 
     def tokens(self, text: str) -> int:

@@ -119,6 +119,8 @@ def passages_of(
     text: str, name_counts: Mapping[str, int] = MappingProxyType({}), pinned: Collection[str] = ()
 ) -> Passages:
     """Return the scored pieces of a text. O(size)."""
+    if len(text) <= _WIDE and "\n" not in text:
+        return _of_one_line(text)
     numbers: Sequence[int]
     if scored_whole(text) and len(max(texts := text.split("\n"), key=len)) <= _WIDE:
         numbers = range(len(texts))
@@ -134,11 +136,17 @@ def passages_of(
         lines = [new[text] if line is None else line for text, line in zip(texts, lines, strict=True)]
     read = [line for line in lines if line is not None]
     worthy = [place for place, piece in enumerate(read) if piece.names or piece.worth]
-    several = len(worthy) > 1
-    spread = Spread(chain.from_iterable([read[place].names for place in worthy])) if several else {}
-    if not several and worthy:  # most items of a digest are one line
-        spread = dict.fromkeys(read[worthy[0]].names, 1)
+    spread = Spread(chain.from_iterable([read[place].names for place in worthy]))
     return Passages(numbers, texts, read, sum([piece.weight for piece in read]), worthy, spread)
+
+
+def _of_one_line(text: str) -> Passages:
+    """The passages of a text that is one piece: arguments of calls, and many items of a digest."""
+    piece = _KNOWN.get(text)
+    if piece is None:
+        piece = _KNOWN.keep(text, next(iter(_read((text,)))))
+    worthy = (0,) if piece.names or piece.worth else ()
+    return Passages(range(1), (text,), (piece,), piece.weight, worthy, dict.fromkeys(piece.names, 1))
 
 
 def _read(texts: Sequence[str]) -> Iterator[ScoredPiece]:

@@ -105,6 +105,9 @@ USE_WORTH, MAX_USE_WORTH = 3, 9
 # A name that a text repeats is used more than one that it has once, up to so many pieces.
 _MOST_REPEATS = 8
 
+# The least that an end of a text gets.
+_LEAST_END = 8
+
 # Scores of edges and of pinned lines, above any score by names.
 _EDGE, _KEPT = 1e6, 2e6
 
@@ -155,7 +158,9 @@ def extract(
     room -= picked.add_edges(room * edge)
     seen = seen if isinstance(seen, Set) else frozenset(seen)  # not copied: a digest has shown many names
     apart = room * (named or 0.0)
-    left = picked.add_best(_scores(picked, name_counts, seen), seen, room - apart)
+    left = room - apart
+    if picked.may_add(left):
+        left = picked.add_best(_scores(picked, name_counts, seen), seen, left)
     if named is not None:
         picked.add_names(name_counts, seen, left + apart)
     return picked.within(limit, count) or "".join(clip_tokens(text, limit, counter))
@@ -182,15 +187,17 @@ class _Picked:
 
         Only the first and the last line of all are cut: what a cut line behind whole ones takes, other lines need.
         """
-        lines, kept = self.lines, frozenset(self.scores)
         added = 0
+        if int(room * 0.6) < _LEAST_END:
+            return added
+        lines, kept = self.lines, frozenset(self.scores)
         for places, share, end in ((range(len(lines.texts)), 0.6, False), (_from_the_end(lines.texts), 0.4, True)):
             left = most = int(room * share)
             for place in places:
                 # What an earlier extract put for a gap is no end of a text.
                 if place in kept or lines.texts[place].startswith("…"):
                     continue
-                if place in self.scores or left < 8:
+                if place in self.scores or left < _LEAST_END:
                     break
                 tokens, text = lines.pieces[place].weight, lines.texts[place]
                 if tokens > left and left < most:
@@ -202,6 +209,11 @@ class _Picked:
                 added += tokens
                 self.scores[place] = _EDGE - (len(self.scores) - len(kept))
         return added
+
+    def may_add(self, room: float) -> bool:
+        """Whether the smallest line that says something fits. A text of one line that is cut has none. O(lines)."""
+        pieces, scores = self.lines.pieces, self.scores
+        return any(pieces[place].weight <= room for place in self.lines.worthy if place not in scores)
 
     def add_best(self, scores: Mapping[int, float], seen: Set[str], room: float) -> float:
         """Add the lines with the best scores, and return the room left. Those whose names are all shown already, or

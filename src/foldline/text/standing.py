@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from foldline.text.instructions import sentences
 
@@ -232,27 +232,47 @@ def _plain(word: str) -> str:
 
 
 def lifts(sentence: str, rule: str) -> bool:
-    """Whether a user's sentence ends a rule: "forget the rule about tabs", "you can push now". O(size)."""
-    if len(sentence) > MOST_RULE_CHARS or _asks(sentence):
+    """Whether a user's sentence ends a rule: "forget the rule about tabs", "you can push now". O(size) once."""
+    if len(sentence) > MOST_RULE_CHARS:
         return False
-    said = _QUOTED.sub(" ", sentence)
-    if _compiled(_ALL_RULES).search(said):
-        return True
-    about, ruled = subject(said), subject(rule)
+    said = _lifting(sentence)
+    if said.everything or not (said.forgets or said.permits):
+        return said.everything
+    about, ruled = said.about, subject(rule)
     common = about & ruled
     if not common:
         return False
-    if _compiled(_FORGETS).search(said) and len(common) >= 0.6 * len(about):
+    if said.forgets and len(common) >= 0.6 * len(about):
         return not _compiled(_FORGETS).search(rule) or about != ruled
     # "You may delete files in build/" is an exception to a ban on deleting, not its end: it names more than the ban.
-    return bool(_compiled(_PERMITS).search(said)) and common == about and not _compiled(_PERMITS).search(rule)
+    return said.permits and common == about and not _compiled(_PERMITS).search(rule)
 
 
 def qualifies(sentence: str, rule: str) -> bool:
-    """Whether a sentence permits part of what a rule forbids. O(size)."""
-    if len(sentence) > MOST_RULE_CHARS or _asks(sentence) or not _compiled(_PERMITS).search(_QUOTED.sub(" ", sentence)):
+    """Whether a sentence permits part of what a rule forbids. O(size) once."""
+    if len(sentence) > MOST_RULE_CHARS or not _lifting(sentence).permits:
         return False
     return bool(subject(sentence) & subject(rule))
+
+
+class _Lifting(NamedTuple):
+    """What a sentence does to rules: all of them, or those about the same."""
+
+    everything: bool = False
+    forgets: bool = False
+    permits: bool = False
+    about: frozenset[str] = frozenset()
+
+
+@lru_cache(maxsize=1_024)  # each sentence of a user is held against every rule
+def _lifting(sentence: str) -> _Lifting:
+    if _asks(sentence):
+        return _Lifting()
+    said = _QUOTED.sub(" ", sentence)
+    everything, forgets, permits = [
+        _compiled(sign).search(said) is not None for sign in (_ALL_RULES, _FORGETS, _PERMITS)
+    ]
+    return _Lifting(everything, forgets, permits, subject(said))
 
 
 def replaces_rule(new: str, old: str) -> bool:

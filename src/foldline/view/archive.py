@@ -77,7 +77,10 @@ def key_of(data: bytes) -> str:
 def encode(value: Json) -> bytes:
     """A JSON value as canonical bytes: equal values have one key. Lone surrogates are kept as escapes."""
     # ASCII on purpose: UTF-8 has no form for a lone surrogate, and a broken tool may print one.
-    return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=str).encode()
+    return _CANONICAL.encode(value).encode()
+
+
+_CANONICAL = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def bundle(children: Sequence[tuple[str, bool]]) -> bytes:
