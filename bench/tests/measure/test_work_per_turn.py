@@ -74,10 +74,10 @@ def test_the_text_of_a_result_is_counted_once_on_its_way_into_a_request() -> Non
 @pytest.mark.parametrize(
     ("policy", "folding", "between"),
     [
-        ("balanced", 25_000, 2_600),  # 21,700 and 2,260 when this was written; a fold was 48,000 before
-        ("economical", 29_500, 5_000),  # 25,000 and 4,340; 45,000
-        ("quality", 18_500, 2_300),  # 16,100 and 2,000; 30,700
-        ("cost", 19_000, 3_500),  # 16,600 and 3,020; 32,600
+        ("balanced", 23_500, 1_800),  # 22,580 and 1,640 when this was written; a fold was 48,000 at first
+        ("economical", 27_700, 3_500),  # 26,630 and 3,210; 45,000
+        ("quality", 17_000, 1_650),  # 16,350 and 1,500; 30,700
+        ("cost", 17_200, 2_700),  # 16,440 and 2,440; 32,600
     ],
 )
 def test_a_fold_in_a_long_session_enters_no_more_functions_than_it_has_to(

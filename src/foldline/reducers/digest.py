@@ -87,10 +87,9 @@ class Digest:
 
     def propose(self, view: View, need: Need, /) -> Iterable[Fold]:
         """One fold per span, oldest first."""
-        if not need.excess_tokens:
+        if not (left := need.excess_tokens):
             return
         last = view.newest(self.keep, need.target_tokens)
-        left = need.excess_tokens
         # A digest of less than half the usual size would say nothing that the notice of a drop does not.
         for span in view.spans(last, requested=need.requested):
             if span.tokens <= self.least_tokens // 2:
@@ -142,7 +141,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
     header = HEADER.format(n=view.covered_count(start, stop))
     items = without_repeats(_items(view, start, stop))
     words = [item for item in items if item.user]
-    action_tokens = sum(item.tokens for item in items if not item.user and not item.bare)
+    action_tokens = sum([item.tokens for item in items if not item.user and not item.bare])
     # Counted too: the notice of what is left out, needed or not, and 4 that a message costs by itself. Joined lines are
     # up to a fortieth more than the sum of them, since a break before a sign or an indent is a token and a third.
     room = (limit_tokens - view.counter.text(f"{header}\n{LEFT_OUT.format(n=len(items))}") - 4) * 39 // 40
@@ -162,8 +161,7 @@ def digest_message(view: View, start: Seq, stop: Seq, limit_tokens: int) -> Mess
             item.limit = max(0, min(item.tokens, left))
         if item.limit < LEAST_TOKENS and item.limit < item.tokens:
             continue
-        text = _condensed(item, view, seen)
-        if not text:
+        if not (text := _condensed(item, view, seen)):
             continue
         texts[age] = text
         if not item.user:
@@ -195,8 +193,9 @@ def _user_texts(view: View, span: Span) -> Iterable[str]:
             )
 
 
-def _items_of_fold(fold: Fold) -> Iterable[tuple[str, bool]]:
+def _items_of_fold(fold: Fold) -> list[tuple[str, bool]]:
     """The items of a fold: (text, whether it is the user's own words)."""
+    out: list[tuple[str, bool]] = []
     for message in fold.shown:
         for part in message.parts:
             if isinstance(part, Text):
@@ -205,7 +204,8 @@ def _items_of_fold(fold: Fold) -> Iterable[tuple[str, bool]]:
                 # A digest that came back from a store has lost its items: they are read from its text.
                 if message.kind == "digest" and not isinstance(part.raw, DigestItems):
                     items = _parsed(own)
-                yield from ((text.removeprefix(USER) if user else text, user) for text, user in items)
+                out += [(text.removeprefix(USER) if user else text, user) for text, user in items]
+    return out
 
 
 def _digest_text(header: str, left_out: int, items: tuple[tuple[str, bool], ...]) -> str:

@@ -172,7 +172,7 @@ def divided(items: Mapping[int, DigestItem], room: int) -> dict[int, int]:
         return _shares(items, [age for age in order if age in chosen], weights, mass, room)
 
     def tell(count: int) -> bool:
-        return all(limit >= LEAST_TOKENS or limit >= items[age].tokens for age, limit in shares(count).items())
+        return not [age for age, limit in shares(count).items() if limit < LEAST_TOKENS and limit < items[age].tokens]
 
     return shares(largest(1, len(ages), tell)) if ages else {}
 

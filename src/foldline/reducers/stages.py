@@ -180,7 +180,7 @@ _USE: Final[Mapping[ToolKind, tuple[tuple[float, ...], ...]]] = MappingProxyType
 
 def use(kind: ToolKind, tokens: int, age: int) -> float:
     """The share of such results that a reply of this age or later uses."""
-    column = sum(age >= bound for bound in AGES[1:])
+    column = sum([age >= bound for bound in AGES[1:]])
     return _USE[kind][size_class(tokens)][column]
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from math import fsum, sqrt
@@ -177,10 +177,10 @@ class _Picked:
     alone: dict[str, int] = field(default_factory=dict)
     """Names shown without their lines, the best first, with the place of the first line that has each."""
 
-    def names(self) -> Iterator[frozenset[str]]:
-        """Yield the names of each."""
-        for place in self.scores:
-            yield names(self.cut[place]) if place in self.cut else self.lines.pieces[place].names
+    def names(self) -> list[frozenset[str]]:
+        """Return the names of each."""
+        pieces, cut = self.lines.pieces, self.cut
+        return [names(cut[place]) if place in cut else pieces[place].names for place in self.scores]
 
     def add_edges(self, room: float) -> int:
         """Add the first lines in three fifths of `room` and the last in two fifths, and return their size.
@@ -213,7 +213,8 @@ class _Picked:
     def may_add(self, room: float) -> bool:
         """Whether the smallest line that says something fits. A text of one line that is cut has none. O(lines)."""
         pieces, scores = self.lines.pieces, self.scores
-        return any(pieces[place].weight <= room for place in self.lines.worthy if place not in scores)
+        weights = [pieces[place].weight for place in self.lines.worthy if place not in scores]
+        return bool(weights) and min(weights) <= room
 
     def add_best(self, scores: Mapping[int, float], seen: Set[str], room: float) -> float:
         """Add the lines with the best scores, and return the room left. Those whose names are all shown already, or

@@ -133,7 +133,7 @@ class Tile:
         """Entries covered, and how many of them are visible to the agent. O(entries of a block)."""
         if self.fold is not None:
             return self.covered_counts
-        return len(self.entries), sum(entry.message.agent_visible for entry in self.entries)
+        return len(self.entries), sum([entry.message.agent_visible for entry in self.entries])
 
     def entry_reformed_by(self, fold: Fold) -> Entry | None:
         """The entry whose form a fold replaces: same calls, same results; None when the fold is about whole tiles."""
