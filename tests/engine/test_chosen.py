@@ -135,7 +135,8 @@ def test_whatever_is_chosen_the_request_is_valid_and_undo_gives_it_back(
     session: tuple[str, list[Wire], bool], data: st.DataObject
 ) -> None:
     dialect, wires, _ = session
-    ctx = Context(dialect=dialect, window=400_000, max_output_tokens=0, counter=REMEMBERED)
+    given: dict[str, Any] = {"dialect": dialect, "window": 400_000, "max_output_tokens": 0, "counter": REMEMBERED}
+    ctx = Context(**given)
     ctx.extend(wires)
     before, size = ctx.view.shown(), ctx.view.tokens
     start = data.draw(st.integers(0, len(wires) - 1))
@@ -147,7 +148,8 @@ def test_whatever_is_chosen_the_request_is_valid_and_undo_gives_it_back(
         assert ctx.view.shown() == before
         return
     assert folds and ctx.view.tokens < size
-    assert check(ctx.view.shown(), dialect=dialect) == []
+    request = Context.replay(ctx.events, **given).prepare()  # of another: it may fold, and `undo` is about these folds
+    assert check(request.messages, dialect=dialect, system=request.system) == []
     assert [event.recorded for event in ctx.events if isinstance(event, Entry)] == wires
     assert {fold.id for fold in folds} <= {event.id for event in ctx.events if isinstance(event, Fold)}
     ctx.undo()
@@ -241,7 +243,8 @@ def test_wherever_one_goes_back_to_the_request_is_valid_and_the_log_leads_there(
             assert now[-1] == branch.tip and len(now) == lengths[branch.tip]
             assert count == branch.messages
         if any(active(ctx.events)):  # all of it may have been left
-            request = ctx.prepare()  # not the view: what belongs to a request as a whole is settled last
+            # Not the view: what belongs to a request as a whole is settled last.
+            request = Context.replay(ctx.events, **given).prepare()
             assert check(request.messages, dialect=dialect, system=request.system) == []
     assert [event.recorded for event in ctx.events if isinstance(event, Entry)] == wires
     again = Context.replay(ctx.events, **given)
