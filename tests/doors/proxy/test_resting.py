@@ -197,3 +197,22 @@ def test_what_was_folded_while_it_rested_is_in_the_store(tmp_path: Path) -> None
     with resting(upstream, store=tmp_path) as (proxy, _), large(proxy) as client:
         talked(client)
         assert soon(lambda: CHECKPOINT in "".join(log.read_text() for log in tmp_path.rglob("*.jsonl")))
+
+
+class Faulty(Conversations):
+    """Conversations with a fault in what runs beside the requests."""
+
+    async def write_ahead(self, *given: Any, **more: Any) -> Any:
+        raise KeyError("words of the user")
+
+
+def test_a_fault_beside_the_requests_is_told_without_their_words() -> None:
+    upstream = upstream_of()
+    with serve(upstream) as served:
+        make = partial(Faulty, max_bytes=10**9)
+        after = partial(SummariesAfterResponses, rest_seconds=lambda lifetime: 0.1)
+        with proxy_with(served.url, make, [], window=WINDOW, ahead=after) as proxy, large(proxy) as client:
+            talked(client, 2)
+            assert soon(lambda: any("no summary ahead, a fault of the proxy: KeyError" in line for line in proxy.lines))
+            assert not any("words of the user" in line for line in proxy.lines)
+            assert client.step().status_code == 200

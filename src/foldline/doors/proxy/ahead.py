@@ -127,6 +127,12 @@ class SummariesAfterResponses:
         writer = self._summaries.for_request(dialect, model, headers, loop, client=planned.client, target=target)
         try:
             error = await self._conversations.write_ahead(planned, writer, rests=rests)
+        except Exception as fault:  # noqa: BLE001 - nobody awaits this task: what it raises would be seen by nobody
+            # The class alone: its message may hold words of the conversation.
+            self._notice(
+                f"Conversation {planned.session}: no summary ahead, a fault of the proxy: {type(fault).__name__}"
+            )
+            return
         finally:
             cached.writing = None
             cached.asked.extend(writer.usages)  # counted with the next request of the conversation
