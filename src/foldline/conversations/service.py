@@ -3,9 +3,7 @@
 One request of a conversation is worked on at a time, different conversations side by side. Slow work (a long history,
 a summary, a store) runs in threads, so that the streams of others go on.
 
-A request takes ten steps from reading to planning: `Conversations.incoming` hashes it, `passes_unchanged` may send it
-ahead, `plan` calls `ConversationFinder.find`, which asks `ConversationCache.match`; `_plan_locked` calls `_record`,
-which calls `Conversation.append` and `_index`, and then `Conversation.plan`, which calls `Context.prepare`.
+In order: `incoming`, `passes_unchanged`, `plan` (`ConversationFinder.find`), `_plan_locked` (`_record`, then the plan).
 """
 
 from __future__ import annotations
