@@ -117,7 +117,15 @@ class SummariesAfterResponses:
     def _start(self, planned: PlannedRequest, writing: Coroutine[Any, Any, None]) -> None:
         planned.cached.writing = task = asyncio.create_task(writing)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: self._ended(planned, done))
+
+    def _ended(self, planned: PlannedRequest, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        # Nobody awaits it. The class of a fault alone: its message may hold words of the conversation.
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._notice(
+                f"Conversation {planned.session}: no summary ahead, a fault of the proxy: {type(fault).__name__}"
+            )
 
     async def _write(
         self, planned: PlannedRequest, dialect: str, headers: Headers, target: str, *, rests: bool = False
@@ -127,12 +135,6 @@ class SummariesAfterResponses:
         writer = self._summaries.for_request(dialect, model, headers, loop, client=planned.client, target=target)
         try:
             error = await self._conversations.write_ahead(planned, writer, rests=rests)
-        except Exception as fault:  # noqa: BLE001 - nobody awaits this task: what it raises would be seen by nobody
-            # The class alone: its message may hold words of the conversation.
-            self._notice(
-                f"Conversation {planned.session}: no summary ahead, a fault of the proxy: {type(fault).__name__}"
-            )
-            return
         finally:
             cached.writing = None
             cached.asked.extend(writer.usages)  # counted with the next request of the conversation
