@@ -37,6 +37,7 @@ __all__ = [
     "is_surely_refused",
     "limits_for",
     "mended_at_once",
+    "with_repairs",
 ]
 
 UNKNOWN_TOKENS: Final = 2**40
@@ -226,6 +227,12 @@ def mended_at_once(dialect: str, repairs: Iterable[Repair]) -> tuple[str, ...]:
     """
     sure = dialect in _REFUSED_BY_ALL
     return tuple(dict.fromkeys(repair.rule for repair in repairs if sure or repair.rule == "alternation"))
+
+
+def with_repairs(warning: str, dialect: str, repairs: Iterable[Repair]) -> str:
+    """Return a warning that also names the rules of `mended_at_once`."""
+    rules = ", ".join(mended_at_once(dialect, repairs))
+    return "; ".join(filter(None, (warning, f"repaired before it was sent: {rules}")))
 
 
 def is_surely_refused(dialect: str, messages: Sequence[Wire]) -> bool:

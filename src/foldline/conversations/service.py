@@ -28,7 +28,7 @@ from foldline.conversations.request_plan import (
     LimitsByClient,
     RequestPlan,
     limits_for,
-    mended_at_once,
+    with_repairs,
 )
 from foldline.conversations.small_requests import is_small
 from foldline.conversations.store_guard import StoreGuard, WorkerThreads
@@ -287,8 +287,7 @@ class Conversations:
         if request.mode == "refuse":
             conversation.check_fits(limits)
             return _planned(cached, request, conversation.unchanged_plan(body, limits), warning)
-        # A warning means that the store is lost, and nobody knows what other processes have folded: folding in
-        # another way would be no better than passing the request on.
+        # A warning: the store is lost, and what other processes folded is unknown. Folding anew would be no better.
         unknown = warning and not conversation.rewritten
         # The bytes have gone out, and another request has made the conversation grow meanwhile: nothing to fold now.
         outgrown = request.sent and not conversation.has_headroom(limits)
@@ -305,8 +304,7 @@ class Conversations:
         if request.sent:
             plan = replace(plan, data=body.raw, changed=False)  # even if a cap was learned meanwhile
         elif request.mode == "fold" and conversation.mended and not mended:
-            rules = mended_at_once(conversation.dialect, conversation.context.view.repairs)
-            warning = "; ".join(filter(None, (warning, f"repaired before it was sent: {', '.join(rules)}")))
+            warning = with_repairs(warning, conversation.dialect, conversation.context.view.repairs)
         planned = _planned(cached, request, plan, warning)
         if plan.new_folds or cached.write_pending:
             await self._write(planned)
