@@ -15,6 +15,7 @@ from foldline.errors import InvalidInput
 from foldline.messages import Json, Message, Opaque, Part, ToolCall, ToolResult, Wire
 
 __all__ = [
+    "ApiCompaction",
     "BodyForm",
     "Codec",
     "Dialect",
@@ -295,6 +296,15 @@ class MediaBlocks:
     document: Callable[[Source], dict[str, Any] | None]
 
 
+@dataclass(frozen=True, slots=True)
+class ApiCompaction:
+    """Whose own API compacts in a dialect. Gateways pass it on for these alone (OpenRouter)."""
+
+    makers: frozenset[str]
+    model_names: re.Pattern[str]
+    """Names of their models, for those that are newer than the catalogue."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """One dialect as a row: everything that the rest of the package branches on.
@@ -345,6 +355,8 @@ class Dialect:
     """Signs a call of another model, where a call needs a signature."""
     signed: Callable[[Sequence[Wire]], list[Wire]] | None = None
     """Completes missing signatures in a list of messages."""
+    compaction: ApiCompaction | None = None
+    """The makers whose API compacts on request."""
 
     @property
     def module(self) -> str:

@@ -94,7 +94,7 @@ BAD_FLAGS: list[Any] = [None, "true", 0, 1, [], {}]
 @named("route", WITH_BODY, ids=lambda route: route.name)
 def test_a_field_of_the_wrong_kind_is_named(api: Api, session: str, route: Route) -> None:
     kinds = {"text": BAD_TEXTS, "whole": BAD_NUMBERS, "flag": BAD_FLAGS}
-    good: dict[str, Any] = {"text": "Hi", "seq": 0, "policy": "balanced"}
+    good: dict[str, Any] = {"text": "Hi", "seq": 0, "policy": "balanced", "first": 0, "last": 0, "tip": 0}
     needed = {one.name: good[one.name] for one in route.fields.body or () if one.required}
     for one in route.fields.body or ():
         for value in kinds[one.kind]:
@@ -144,7 +144,7 @@ def test_a_wrong_query_or_path_is_named(api: Api, session: str, path: str, field
 @named("route", OF_SESSION, ids=lambda route: route.name)
 @named("name", [NOBODY, "latest", "2026", "%00", "x" * 60, "٢٠٢٦٠١٠١-000000-00000000", "a b", "%F0%9F%98%80"])
 def test_a_session_that_is_not_there_is_not_found(api: Api, session: str, route: Route, name: str) -> None:
-    good: dict[str, Any] = {"text": "Hi", "seq": 0, "policy": "balanced"}
+    good: dict[str, Any] = {"text": "Hi", "seq": 0, "policy": "balanced", "first": 0, "last": 0, "tip": 0}
     body = {one.name: good[one.name] for one in route.fields.body or () if one.required}
     path = path_of(route, name if name.startswith("%") else quote(name, safe=""))
     reply = api.client.request(route.method, path, json=body if route.fields.body is not None else None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from foldline.codecs.anthropic.codec import LIMITS, Anthropic
 from foldline.codecs.anthropic.rules import RULES, check_messages, check_outside
-from foldline.codecs.base import BodyForm, Dialect, ErrorBodies, MediaBlocks, Path, StreamWords
+from foldline.codecs.base import ApiCompaction, BodyForm, Dialect, ErrorBodies, MediaBlocks, Path, StreamWords
 from foldline.codecs.blocks import Source
 from foldline.messages import Json
 
@@ -99,5 +100,6 @@ ROW: Final = Dialect(
     failed_results=True,
     results_inside=True,
     cache_markers=True,
+    compaction=ApiCompaction(frozenset({"anthropic"}), re.compile(r"claude", re.IGNORECASE)),
 )
 """The row of the dialect."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
-from foldline.codecs.base import BodyForm, Dialect, ErrorBodies, MediaBlocks, Path, StreamWords
+from foldline.codecs.base import ApiCompaction, BodyForm, Dialect, ErrorBodies, MediaBlocks, Path, StreamWords
 from foldline.codecs.blocks import Source, data_url
 from foldline.codecs.openai_chat import overflow, refused
 from foldline.codecs.openai_responses.codec import LIMITS, OpenAIResponses
@@ -65,5 +66,9 @@ ROW: Final = Dialect(
     ),
     errors=ErrorBodies(refused, _overflow),
     tool=_tool,
+    compaction=ApiCompaction(
+        frozenset({"openai", "xai"}),
+        re.compile(r"(?:^|[/.])(?:gpt-(?!oss)|o\d|codex|chatgpt|grok)", re.IGNORECASE),
+    ),
 )
 """The row of the dialect."""

@@ -212,7 +212,9 @@ def test_words_that_nobody_has_answered_are_in_the_summary_word_for_word(tmp_pat
     with asking(tmp_path) as client:
         block = summarised(client, asked)
     assert block["content"].startswith(SUMMARY)
-    assert block["content"].endswith("Rename it to Zebra.")
+    words, heading, rules = block["content"].partition("\n[Standing rules")
+    assert words.endswith("Rename it to Zebra.")
+    assert heading and "Zebra" not in rules
 
 
 def test_a_conversation_too_short_to_summarise_is_kept_as_it_is(tmp_path: Path) -> None:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
 from foldline.catalog.models import lookup
+from foldline.codecs.dialect import dialect_named
 
 __all__ = ["CompactionSetting", "upstream_compacts"]
 
 CompactionSetting: TypeAlias = Literal["auto", "foldline", "upstream"]
 """As the catalogue says; always here; never here."""
-
-# Makers whose own API has compaction in a dialect. Gateways pass it on for their models, and drop it for others
-# (OpenRouter, "Compaction").
-_MAKERS: Final[Mapping[str, frozenset[str]]] = {
-    "anthropic": frozenset({"anthropic"}),
-    "openai-responses": frozenset({"openai", "xai"}),
-}
-
-# Models that are newer than the catalogue are taken for what their names say.
-_NAMES: Final[Mapping[str, re.Pattern[str]]] = {
-    "anthropic": re.compile(r"claude", re.IGNORECASE),
-    "openai-responses": re.compile(r"(?:^|[/.])(?:gpt-(?!oss)|o\d|codex|chatgpt|grok)", re.IGNORECASE),
-}
 
 _MAX_NAME_CHARS: Final = 300  # a model's name is the client's text
 
@@ -36,9 +22,10 @@ def upstream_compacts(dialect: str, model: str, setting: CompactionSetting, *, l
     """
     if setting != "auto":
         return setting == "upstream"
-    if local or dialect not in _MAKERS:
+    compaction = dialect_named(dialect).compaction
+    if local or compaction is None:
         return False
     found = lookup(model[:_MAX_NAME_CHARS])
     if not found.known:
-        return _NAMES[dialect].search(model[:_MAX_NAME_CHARS]) is not None
-    return found.vendor in _MAKERS[dialect] and (found.compacts or not summaries)
+        return compaction.model_names.search(model[:_MAX_NAME_CHARS]) is not None
+    return found.vendor in compaction.makers and (found.compacts or not summaries)
