@@ -18,7 +18,10 @@ ANTHROPIC: list[dict[str, Any]] = [
     {"name": "bash", "description": "Runs.", "input_schema": SCHEMA},
     {"type": "web_search_20250305", "name": "web_search"},
 ]
-GEMINI = [{"functionDeclarations": [{"name": "bash", "parameters": SCHEMA}, {"name": "open"}]}, {"googleSearch": {}}]
+GEMINI: list[dict[str, Any]] = [
+    {"functionDeclarations": [{"name": "bash", "parameters": SCHEMA}, {"name": "open"}]},
+    {"googleSearch": {}},
+]
 
 
 def test_each_tool_has_its_size_and_its_server() -> None:

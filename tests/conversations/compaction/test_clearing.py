@@ -113,7 +113,7 @@ def test_thinking_of_old_turns_goes_and_a_turn_lasts_over_its_calls() -> None:
 
 def test_a_message_of_nothing_but_thinking_goes_with_it() -> None:
     alone = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}
-    messages = [{"role": "user", "content": "A"}, alone, *session(1, thinking=True)]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "A"}, alone, *session(1, thinking=True)]
     out, _ = run(messages, thinking=ClearThinking(1))
     assert alone not in out
 

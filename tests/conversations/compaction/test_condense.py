@@ -40,8 +40,8 @@ def test_what_is_left_is_valid_and_smaller_and_ends_as_before(dialect: str, summ
     found = condense(given, POLICY, summarize)
     assert found is not None
     note = summary_note(dialect, found.summary).wire
-    shown = [note if wire is None else wire for wire in found.shown]
-    assert check([dict(wire or {}) for wire in shown], dialect=dialect) == []
+    shown = [dict((note or {}) if wire is None else wire) for wire in found.shown]
+    assert check(shown, dialect=dialect) == []
     assert count(shown, dialect=dialect) < count(given.messages, dialect=dialect) / 2
     assert shown[-1] == given.messages[-1]
     assert found.by_model is (summarize is writes)

@@ -35,7 +35,7 @@ def test_the_same_content_has_the_same_seal() -> None:
 def test_no_character_can_be_changed(data: st.DataObject) -> None:
     text = KEY.seal(SEAL, b"me")
     at = data.draw(st.integers(0, len(text) - 1))
-    other = data.draw(st.characters(codec="ascii", exclude_categories=("Cc",)).filter(lambda c: c != text[at]))
+    other = data.draw(st.characters(codec="ascii", min_codepoint=32, max_codepoint=126).filter(lambda c: c != text[at]))
     changed = text[:at] + other + text[at + 1 :]
     try:
         # The last character of base64 has bits that mean nothing: then it is the same seal.

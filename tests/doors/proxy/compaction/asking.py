@@ -66,7 +66,7 @@ class Asking:
         named = {"x-api-key": key, "authorization": f"Bearer {key}", "anthropic-version": "2023-06-01", **headers}
         return httpx.post(self.url + path, json=body, headers=named, timeout=seconds)
 
-    def ask(self, found: list[dict[str, Any]], *, key: str = "", path: str = "/v1/messages", **more: Any) -> Any:
+    def ask(self, found: Any, *, key: str = "", path: str = "/v1/messages", **more: Any) -> Any:
         """Send messages of Anthropic."""
         return self.post(path, {"model": "m", "max_tokens": 400, "messages": found, **more}, key=key)
 

@@ -159,7 +159,10 @@ def test_without_summaries_a_digest_is_made_and_no_model_is_asked(tmp_path: Path
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_summary_on_demand_is_one_signed_block_and_no_reply(tmp_path: Path, stream: bool) -> None:
     with asking(tmp_path) as client:
-        asked = {"compaction": {"type": "summarize", "instructions": "Keep every QUARTZ."}, "stream": stream}
+        asked: dict[str, Any] = {
+            "compaction": {"type": "summarize", "instructions": "Keep every QUARTZ."},
+            "stream": stream,
+        }
         answer = client.ask(messages(), **asked)
         question = client.sent()
         asked_times = len(client.upstream.bodies)
@@ -417,9 +420,11 @@ def test_a_proxy_that_was_restarted_understands_the_block(tmp_path: Path) -> Non
 
 def test_betas_and_codings_that_are_served_here_do_not_reach_the_upstream(tmp_path: Path) -> None:
     with asking(tmp_path) as client:
-        betas = "compact-2026-01-12,context-1m-2025-08-07, context-management-2025-06-27"
+        betas: dict[str, Any] = {
+            "anthropic-beta": "compact-2026-01-12,context-1m-2025-08-07, context-management-2025-06-27"
+        }
         body = {"model": "m", "max_tokens": 400, "messages": messages(1), "context_management": compacting()}
-        client.post("/v1/messages", body, **{"anthropic-beta": betas})
+        client.post("/v1/messages", body, **betas)
         headers = dict(client.upstream.headers[-1])
     assert headers[b"anthropic-beta"] == b"context-1m-2025-08-07"
     assert headers[b"accept-encoding"] == b"identity"
@@ -527,7 +532,10 @@ def test_the_trigger_is_met_as_the_upstream_counts(tmp_path: Path) -> None:
     """The first report teaches how the upstream counts; our own estimate is some 40 % higher for this text."""
     with asking(tmp_path) as client:
         counted = client.ask(messages(), path="/v1/messages/count_tokens").json()["input_tokens"]
-        edit = {"type": "compact_20260112", "trigger": {"type": "input_tokens", "value": int(1.1 * counted)}}
+        edit: dict[str, Any] = {
+            "type": "compact_20260112",
+            "trigger": {"type": "input_tokens", "value": int(1.1 * counted)},
+        }
         client.ask(
             messages(11), context_management={"edits": [{**edit, "trigger": {**edit["trigger"], "value": 10**6}}]}
         )
