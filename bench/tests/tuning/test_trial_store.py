@@ -158,7 +158,7 @@ def test_the_code_of_a_replay_is_all_that_it_imports_and_nothing_that_shows_it()
     }
     assert replayed <= set(found)
     reducers = {f"foldline.reducers.{path.stem}" for path in Path(foldline.__file__).parent.glob("reducers/*.py")}
-    unused = {"foldline.reducers.__init__", "foldline.reducers.plain_messages"}  # functions over JSON, for callers alone
+    unused = {"foldline.reducers.__init__", "foldline.reducers.plain_messages"}  # JSON functions, for callers alone
     assert reducers - unused <= set(found)
     assert found["foldline.engine.policy"] == (Path(foldline.__file__).parent / "engine" / "policy.py").read_bytes()
     assert not any(
