@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,9 @@ from click.testing import CliRunner, Result
 
 from foldline.cli.main import cli
 from foldline_bench.promises.command import conformance_command
+
+FREE_PORT = "a free port"
+"""Stands for one in the arguments of a test."""
 
 ONE = ("--only", "fits,valid", "--case", "tools/openai-chat/4000")
 
@@ -134,8 +138,8 @@ def test_a_proxy_that_is_started_here_gets_the_upstream_of_the_suite() -> None:
         (("run:no-such-command-here",), "no-such-command-here: cannot be started"),
         (("run:",), "run:: names no command"),
         ((f"run:{sys.executable} -c pass",), "ended with code 0 and no answer"),
-        (("http://127.0.0.1:1", "--upstream-port", "18791"), "did not come through to the upstream"),
-        (("http://", "--upstream-port", "18791"), "is no URL of a server"),
+        (("http://127.0.0.1:1", "--upstream-port", FREE_PORT), "did not come through to the upstream"),
+        (("http://", "--upstream-port", FREE_PORT), "is no URL of a server"),
         (("foldline", "--only", "nothing"), "--only: no such promise: nothing; there are fits"),
         (("foldline", "--case", "nothing"), "--case: no such case"),
         (("foldline", "--dialect", "morse"), "--dialect: no such dialect: morse"),
@@ -144,15 +148,21 @@ def test_a_proxy_that_is_started_here_gets_the_upstream_of_the_suite() -> None:
         (("foldline", "--badge", "x.png"), "--badge: ends in .json or .svg"),
         (("foldline", "--badge", "no/such/folder/x"), "no/such/folder"),
         (("foldline", "--sessions", "no-such-file.json"), "no-such-file.json"),
-        (("http://127.0.0.1:1", "--start", "false {nothing}", "--upstream-port", "18791"), "--start: only {upstream}"),
         (
-            ("http://127.0.0.1:1", "--start", "false", "--upstream-port", "18791"),
+            ("http://127.0.0.1:1", "--start", "false {nothing}", "--upstream-port", FREE_PORT),
+            "--start: only {upstream}",
+        ),
+        (
+            ("http://127.0.0.1:1", "--start", "false", "--upstream-port", FREE_PORT),
             "--start: the proxy ended with code 1",
         ),
     ],
 )
 def test_a_bad_target_or_setting_is_one_line_and_exit_code_2(arguments: tuple[str, ...], line: str) -> None:
-    done = CliRunner().invoke(cli, ("conformance", *arguments))
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = str(held.getsockname()[1])
+    done = CliRunner().invoke(cli, ("conformance", *(port if one == FREE_PORT else one for one in arguments)))
     assert done.exit_code == 2, done.output
     lines = [one for one in done.stderr.splitlines() if "must be http" not in one]
     assert len(lines) == 1
