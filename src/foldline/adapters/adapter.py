@@ -64,8 +64,9 @@ class Adapter(Generic[M]):
             fitted.begin()
             request = fitted.context.prepare(summarize, idle_seconds=fitted.followed.idle_seconds())
             while True:
+                shown = fitted.shown(request)  # outside: an error of ours is no refusal of the provider
                 try:
-                    answer = send(fitted.shown(request))
+                    answer = send(shown)
                 except Exception as error:  # of the framework or its user; raised again where it stays
                     failure = fitted.failure(error, request)
                     if not fitted.goes_on(fitted.context.recover(failure, summarize)):
@@ -88,9 +89,10 @@ class Adapter(Generic[M]):
             idle_seconds = fitted.followed.idle_seconds()
             request = await fitted.context.prepare_async(summarize, idle_seconds=idle_seconds)
             while True:
+                shown = fitted.shown(request)
                 try:
-                    answer = await send(fitted.shown(request))
-                except Exception as error:
+                    answer = await send(shown)
+                except Exception as error:  # as in `call`
                     failure = fitted.failure(error, request)
                     if not fitted.goes_on(await fitted.context.recover_async(failure, summarize)):
                         raise
@@ -110,12 +112,12 @@ class Adapter(Generic[M]):
             fitted.begin()
             request = fitted.context.prepare(summarize, idle_seconds=fitted.followed.idle_seconds())
             while True:
-                reader, raised = StreamReader(events), None
+                reader, raised, shown = StreamReader(events), None, fitted.shown(request)
                 try:
-                    with closing(send(fitted.shown(request))) as sent:
+                    with closing(send(shown)) as sent:
                         for event in sent:
                             yield from reader.passed(event)
-                except Exception as error:
+                except Exception as error:  # as in `call`, and raised at once where the caller has seen a part
                     if reader.begun:
                         raise
                     raised = error
@@ -140,13 +142,13 @@ class Adapter(Generic[M]):
             idle_seconds = fitted.followed.idle_seconds()
             request = await fitted.context.prepare_async(summarize, idle_seconds=idle_seconds)
             while True:
-                reader, raised = StreamReader(events), None
+                reader, raised, shown = StreamReader(events), None, fitted.shown(request)
                 try:
-                    async with aclosing(send(fitted.shown(request))) as sent:
+                    async with aclosing(send(shown)) as sent:
                         async for event in sent:
-                            for shown in reader.passed(event):
-                                yield shown
-                except Exception as error:
+                            for passed in reader.passed(event):
+                                yield passed
+                except Exception as error:  # as in `stream`
                     if reader.begun:
                         raise
                     raised = error
@@ -158,8 +160,8 @@ class Adapter(Generic[M]):
                 request = await fitted.context.prepare_async(summarize)
             if raised is not None:
                 raise raised
-            for shown in reader.rest():
-                yield shown
+            for passed in reader.rest():
+                yield passed
             fitted.answered(reader.usage)
 
     # --- hooks -------------------------------------------------------------------------------------------------------

@@ -110,8 +110,6 @@ def drive(steps: Steps[T], summarize: SummarizeWith | None, report: Callable[[Us
                 continue
             try:
                 answer = text_of(answer_of(ask, summarize), report) if summarize else ""
-            except SummaryError as error:
-                ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - a user's summariser may raise anything; prepare goes on without it
                 ask = steps.throw(summary_error(error))
             else:
@@ -144,8 +142,6 @@ async def drive_async(
                 # An async driver accepts a plain function as well: one summariser serves both kinds of calls.
                 reply = answer_of(ask, summarize) if summarize else ""
                 answer = text_of(await reply if inspect.isawaitable(reply) else reply, report)
-            except SummaryError as error:
-                ask = steps.throw(error)
             except Exception as error:  # noqa: BLE001 - as above; a cancellation is no Exception and propagates
                 ask = steps.throw(summary_error(error))
             else:

@@ -154,8 +154,6 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Json], scope: CallScope)
         outcome = await tool.run(arguments, scope)
     except InvalidInput as error:
         return ToolOutcome(str(error), is_error=True)
-    except OSError as error:
-        return ToolOutcome(f"{tool.name} failed: {_error_text(error)}", is_error=True)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():

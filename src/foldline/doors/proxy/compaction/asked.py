@@ -93,7 +93,7 @@ class AskedSummariser:
         """Summarise plain texts."""
         try:
             return self.asks(messages, max_output_tokens)
-        except Exception as error:
+        except Exception as error:  # kept, and raised again: the engine takes over with a digest
             self.error = error
             raise
 
