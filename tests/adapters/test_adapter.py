@@ -418,3 +418,20 @@ def test_a_summary_is_written_by_whichever_function_the_side_has() -> None:
 def test_a_wrong_setting_is_named_when_the_adapter_is_made(settings: dict[str, Any], place: str) -> None:
     with pytest.raises(InvalidInput, match=place):
         Adapter(TOY, settings)  # type: ignore[arg-type]
+
+
+class Unwritable(ToyTranslation):
+    """Fails, in the words of a provider, when a folded message is to be written."""
+
+    def write(self, wires: Sequence[Wire], original: Note | None, /) -> Sequence[Note]:
+        raise RuntimeError("This model's maximum context length is 2000 tokens, however you requested 9000 tokens")
+
+
+def test_what_a_translation_raises_is_no_refusal_and_teaches_no_window() -> None:
+    learned: list[ContextEvent] = []
+    adapter: Adapter[Note] = Adapter(Unwritable(), AdapterSettings(window=WINDOW_TOKENS, on_event=learned.append))
+    sent: list[ShownCall[Note]] = []
+    with pytest.raises(RuntimeError, match="maximum context length"):
+        adapter.call(ModelCall(messages=notes(30), model="m"), sent.append, lambda answer: None)
+    assert sent == []
+    assert not any(isinstance(event, LimitLearned) for event in learned)

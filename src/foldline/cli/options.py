@@ -20,6 +20,7 @@ __all__ = [
     "size_or_none_tokens",
     "size_tokens",
     "store_option",
+    "window_and_policy",
     "yes_option",
 ]
 
@@ -126,6 +127,23 @@ def agent_options(command: Command) -> Command:
 _FORM: Final = re.compile(r"(\d+)([km]?)", re.IGNORECASE | re.ASCII)
 # Decimal, as in the catalogue of models: 128k is 128,000.
 _UNITS: Final = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+def window_and_policy(command: Command) -> Command:
+    """Add the options for the window and the policy of conversations behind a proxy."""
+    window = click.option(
+        "--window",
+        type=click.IntRange(1),
+        metavar="TOKENS",
+        help="The window of every model; by default the upstream is asked.",
+    )
+    policy = click.option(
+        "--policy",
+        metavar="NAME",
+        shell_complete=complete_policy,
+        help="How conversations are folded (balanced, cost, quality, …).",
+    )
+    return window(policy(command))
 
 
 def size_tokens(context: click.Context, option: click.Parameter, value: str | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from foldline.cli.console import log
-from foldline.cli.options import complete_policy, needs_extra
+from foldline.cli.options import needs_extra, window_and_policy
 from foldline.doors.access import TOKEN, names_of, token_of
 from foldline.errors import InvalidInput
 from foldline.hosting.session_choice import STORE, in_one_line, store_place
@@ -52,18 +52,7 @@ _MIB: Final = 2**20
 @click.option(
     "--allow-host", metavar="NAME", multiple=True, help="A host name that a load balancer uses for this proxy."
 )
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    metavar="TOKENS",
-    help="The window of every model; by default the upstream is asked.",
-)
-@click.option(
-    "--policy",
-    metavar="NAME",
-    shell_complete=complete_policy,
-    help="How conversations are folded (balanced, cost, quality, …).",
-)
+@window_and_policy
 @click.option("--summaries/--no-summaries", default=True, help="Let the upstream's model write summaries.")
 @click.option("--ahead/--no-ahead", default=True, help="Write them after a response, before their fold is due.")
 @click.option(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from foldline.cli.options import complete_policy, needs_extra
+from foldline.cli.options import needs_extra, window_and_policy
 from foldline.cli.proxy import PROXY_PACKAGES
 from foldline.errors import InvalidInput, MissingExtra
 from foldline.hosting.session_choice import STORE, in_one_line, store_place
@@ -46,18 +46,7 @@ class _SplitCommand(click.Command):
 @click.option(
     "--upstream", metavar="URL", help="The API to forward to; by default the one that the client is set up for."
 )
-@click.option(
-    "--window",
-    type=click.IntRange(1),
-    metavar="TOKENS",
-    help="The window of every model; by default the upstream is asked.",
-)
-@click.option(
-    "--policy",
-    metavar="NAME",
-    shell_complete=complete_policy,
-    help="How conversations are folded (balanced, cost, quality, …).",
-)
+@window_and_policy
 @click.option("--ahead/--no-ahead", default=None, help="Write summaries before their fold is due.")
 @click.option("--summaries/--no-summaries", default=True, help="Let the upstream's model write summaries.")
 @click.option("--summary-model", metavar="NAME", help="The model that writes them, instead of the client's.")
